@@ -1,0 +1,48 @@
+# Two commands are enough: `make demo` and `make test`. Every target sets up .venv when it has to.
+PYTHON ?= python3
+BIN := .venv/bin
+READY := .venv/.ready
+
+.PHONY: demo test test-slow check speed docs format clean
+.DEFAULT_GOAL := help
+
+help:
+	@echo "make demo       a first look: what adaptation buys, on real images, in about a minute"
+	@echo "make test       all tests but the slow ones"
+	@echo "make test-slow  the slow ones"
+	@echo "make check      lint, format and types"
+	@echo "make speed      the speed figures, as ratios"
+	@echo "make docs       the documentation, into site/"
+
+$(READY): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(None if (3, 11) <= v < (3, 14) else f"covshift needs Python 3.11 to 3.13, got {v[0]}.{v[1]}; say e.g. make PYTHON=python3.12")'
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,timm,report]'
+	@touch $@
+
+demo: $(READY)
+	$(BIN)/python examples/digits.py
+
+test: $(READY)
+	$(BIN)/python -m pytest -n 2 -m "not slow"
+
+test-slow: $(READY)
+	$(BIN)/python -m pytest -m slow
+
+check: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(READY)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+speed: $(READY)
+	$(BIN)/python benchmarks/adapt.py
+
+docs: $(READY)
+	$(BIN)/mkdocs build --strict
+
+clean:
+	rm -rf .venv site .mypy_cache .pytest_cache .ruff_cache

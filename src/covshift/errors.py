@@ -1,0 +1,20 @@
+"""The one error that covshift raises on purpose."""
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+class CovshiftError(Exception):
+    """Something a user can mend; the message says what was expected, what came and what to do."""
+
+
+def unknown(kind: str, name: str, known: Iterable[str]) -> CovshiftError:
+    """The error for a name that nobody knows, with the nearest known one.
+
+    >>> unknown("corruption", "gausian_noise", ["fog", "gaussian_noise"])
+    CovshiftError("unknown corruption 'gausian_noise'; did you mean 'gaussian_noise'?")
+    """
+    known = list(known)
+    close = get_close_matches(name, known, n=1, cutoff=0.6)
+    hint = f"did you mean {close[0]!r}?" if close else f"known: {', '.join(known)}"
+    return CovshiftError(f"unknown {kind} {name!r}; {hint}")
