@@ -1,0 +1,161 @@
+"""Full adaptation: `estimate`, the statistics of a whole data set, exactly, in bounded memory."""
+
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from covshift.adapter import Adapter, Batch, adapt
+from covshift.errors import CovshiftError
+from covshift.layers import Only, Patterns, find_layers
+from covshift.lockstep import Lockstep
+from covshift.moments import Moments, over_ranks
+from covshift.progress import progress_bar
+from covshift.statistics import Statistics, fingerprint
+
+_CHUNK = 64  # images at a time, where the data come as one tensor
+_SMALL_MACHINE = 4 * 2**30  # bytes, where the machine does not say what it has
+
+
+def estimate(
+    model: nn.Module,
+    loader: Iterable[Any] | Tensor,
+    *,
+    exact: bool = True,
+    memory: float | str | None = None,
+    scratch: str | os.PathLike[str] | None = None,
+    layers: Patterns = None,
+    only: Only = None,
+    call: Callable[[nn.Module, Any], Any] | None = None,
+    collect: Callable[[int, Any], None] | None = None,
+    sync: bool = True,
+    progress: bool = True,
+) -> Statistics:
+    """The statistics of a whole data set: what each layer would see if all images came in one giant batch.
+
+    With `exact=True` the batches of the loader go through the model side by side, and at every normalisation layer wait
+    for each other, so that each layer is measured on inputs that all earlier layers have normalised by the statistics of
+    the whole set. Every operation is done once. What the waiting batches hold stays under `memory` and goes to disk
+    beyond it. With `exact=False` each batch is normalised by its own statistics, which are then merged: one pass with
+    little memory, near the exact result where batches are large.
+
+    A layer that the model calls several times is normalised by the statistics of each call, and gets those of all.
+
+    Args:
+        model: a model in eval mode; it is as before when this returns or raises.
+        loader: batches: tensors, (images, labels, ...) tuples or mappings of keyword arguments; or one tensor of images.
+        exact: whether the result is that of one giant batch.
+        memory: for waiting batches, in bytes or as "4 GiB"; by default half of the machine's or the GPU's memory.
+        scratch: a folder to park batches in that go beyond `memory`; by default the system's for temporary files.
+        layers: patterns of layer paths, e.g. "layer1.*", to adapt only those.
+        only: "mean" or "var" to adapt only that moment.
+        call: how to call the model on a batch, e.g. `lambda model, batch: model(batch["left"], batch["right"])`.
+        collect: called with a batch's position and the model's output for it; with `exact=True` that is what the
+            adapted model says, at no extra cost.
+        sync: whether ranks of `torch.distributed` estimate one set together, each with its own part of it.
+        progress: whether to show a progress bar when this takes long.
+
+    >>> net = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8)).eval()
+    >>> target = estimate(net, torch.rand(100, 3, 8, 8))
+    >>> target.images
+    100
+    >>> target.apply(net)
+    """
+    found = find_layers(model, layers, only)
+    total = len(loader) * (len(found) + 1) if isinstance(loader, Sized) and not isinstance(loader, Tensor) else None
+    batches = iter(loader.split(_CHUNK) if isinstance(loader, Tensor) else loader)
+    runs = _forward_passes(model, batches, call or _call, collect)
+    try:
+        with torch.no_grad(), progress_bar("estimating", total, show=progress) as advance:
+            if exact:
+                budget = _half_of_memory(found[0].mean.device) if memory is None else parse_bytes(memory)
+                folder = None if scratch is None else Path(scratch)
+                seen = Lockstep(found, budget, folder, sync, advance).run(runs)
+            else:
+                with adapt(model, Batch(prior=0, sync=False), layers=layers, only=only) as adapter:
+                    seen = _merge_batches(runs, adapter, partial(advance, len(found) + 1))
+                seen = {path: over_ranks(moments) for path, moments in seen.items()} if sync else seen
+    finally:
+        for layer in found:
+            layer.restore()
+    unseen = {layer.path: Moments(0, 0, layer.mean, layer.var) for layer in found}
+    target = Statistics(unseen | seen, fingerprint(model))
+    if not target.images:
+        raise CovshiftError("the loader gave no images that reach a normalisation layer: there is nothing to estimate")
+    return target
+
+
+def _forward_passes(
+    model: nn.Module,
+    batches: Iterator[Any],
+    call: Callable[[nn.Module, Any], Any],
+    collect: Callable[[int, Any], None] | None,
+) -> Iterator[Callable[[], None]]:
+    """One function for each batch, which runs the model on it."""
+    device = next((tensor.device for tensor in model.parameters()), torch.device("cpu"))
+
+    def run(position: int, box: list[Any]) -> None:
+        # A copy of our own can be parked on disk; the loader's cannot, it may still use it.
+        output = call(model, _copy(box.pop(), device))
+        if collect is not None:
+            collect(position, output)
+
+    for position, batch in enumerate(batches):
+        box = [batch]
+        del batch
+        yield partial(run, position, box)
+
+
+def _merge_batches(
+    runs: Iterable[Callable[[], None]], adapter: Adapter, advance: Callable[[], None]
+) -> dict[str, Moments]:
+    seen = adapter.state
+    for run in runs:
+        run()
+        seen = seen.merge(adapter.state)
+        advance()
+    return dict(seen)
+
+
+def _call(model: nn.Module, batch: Any) -> Any:
+    if isinstance(batch, Mapping):
+        return model(**batch)
+    return model(batch[0] if isinstance(batch, tuple | list) else batch)
+
+
+def _copy(batch: Any, device: torch.device) -> Any:
+    if isinstance(batch, Tensor):
+        return batch.to(device, copy=True)
+    if isinstance(batch, Mapping):
+        return {key: _copy(value, device) for key, value in batch.items()}
+    if isinstance(batch, tuple | list):
+        return [_copy(value, device) for value in batch]
+    return batch
+
+
+def parse_bytes(size: float | str) -> float:
+    """A number of bytes from a number or from words.
+
+    >>> parse_bytes("1.5 GiB"), parse_bytes("200MB")
+    (1610612736.0, 200000000.0)
+    """
+    match = re.fullmatch(r"\s*([\d.]+)\s*([KMGT]?)(i?)B?\s*", str(size), re.IGNORECASE)
+    if not match or not (number := float(match[1])) > 0:
+        raise CovshiftError(f"expected a number of bytes above 0, such as '4 GiB', got {size!r}")
+    base = 1024 if match[3] else 1000
+    return number * float(base) ** " KMGT".index(match[2].upper() or " ")
+
+
+def _half_of_memory(device: torch.device) -> float:
+    if device.type == "cuda":
+        return float(torch.cuda.mem_get_info(device)[0]) / 2
+    try:
+        available = re.search(r"MemAvailable:\s*(\d+) kB", Path("/proc/meminfo").read_text())
+        return int(available[1]) * 1024 / 2 if available else _SMALL_MACHINE
+    except OSError:
+        return _SMALL_MACHINE

@@ -1,0 +1,114 @@
+"""The first two moments of a layer's input: measured on a batch, merged without cancellation, shared over ranks."""
+
+from dataclasses import dataclass, replace
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+_HALF = (torch.float16, torch.bfloat16)
+_PIECE = 1 << 20  # values
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Moments:
+    """What a normalisation layer has seen of a domain.
+
+    Attributes:
+        count: how many values each channel's moments are taken over (images × positions); 0 when nothing was seen.
+        images: how many images these came from. Both may be fractions where old images are being forgotten.
+        mean: one value a channel.
+        var: one value a channel, the biased variance.
+    """
+
+    count: float
+    images: float
+    mean: Tensor
+    var: Tensor
+
+
+def measure(x: Tensor, images: float) -> Moments:
+    """The moments of `x` [rows, channels, ...], which came from `images` images.
+
+    >>> measure(torch.tensor([[1.0], [3.0]]), images=2)
+    Moments(count=2, images=2, mean=tensor([2.]), var=tensor([1.]))
+    """
+    channels = x.shape[1]
+    count = x.numel() // channels
+    if count == 0:
+        zero = torch.zeros(channels, device=x.device)
+        return Moments(0, images, zero, zero)
+    x = x.detach()
+    if x.device.type == "cpu" and x.ndim > 2 and x.is_contiguous():
+        # Three times as fast as the kernel of torch's own train mode, which crawls over planes in double precision.
+        mean, var = (widen(rows) for rows in measure_rows(x))
+        between = mean - mean.mean(0)
+        return Moments(count, images, mean.mean(0), (var + between.square()).mean(0))
+    if x.device.type not in ("cpu", "cuda"):
+        var, mean = torch.var_mean(x.float(), [0, *range(2, x.ndim)], correction=0)
+        return Moments(count, images, mean, var)
+    # On the CPU the kernel would round half-precision moments to half precision.
+    x = x.float() if x.device.type == "cpu" and x.dtype in _HALF else x
+    return Moments(count, images, *torch.batch_norm_update_stats(x, None, None, 0.0))
+
+
+def measure_rows(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean and biased variance of every row and channel of `x` [rows, channels, ...]; both [rows, channels]."""
+    rows = x.detach().flatten(2) if x.is_contiguous() else x.detach()
+    if x.ndim == 2:
+        return rows, torch.zeros_like(rows)
+    positions = list(range(2, rows.ndim))
+    means, variances = [], []
+    # Pieces that fit into the cache: the centred copy then costs no memory traffic.
+    size = max(1, _PIECE // max(1, x[:1].numel()))
+    for piece in rows.split(size):
+        piece = piece.float() if piece.dtype in _HALF else piece
+        mean = piece.mean(positions, keepdim=True)
+        means.append(mean.flatten(1))
+        variances.append((piece - mean).square_().mean(positions))
+    return torch.cat(means), torch.cat(variances)
+
+
+def merge(a: Moments, b: Moments) -> Moments:
+    """The moments of both sets of values together, by Chan's formula, in double precision.
+
+    >>> merge(measure(torch.tensor([[1.0]]), 1), measure(torch.tensor([[3.0], [5.0]]), 2)).mean
+    tensor([3.], dtype=torch.float64)
+    """
+    if b.count == 0:
+        return replace(a, images=a.images + b.images, mean=widen(a.mean), var=widen(a.var))
+    if a.count == 0:
+        return merge(b, a)
+    count = a.count + b.count
+    weight = b.count / count
+    delta = widen(b.mean) - widen(a.mean)
+    mean = widen(a.mean).add(delta, alpha=weight)
+    var = torch.lerp(widen(a.var), widen(b.var), weight).add(delta.square(), alpha=weight * (1 - weight))
+    return Moments(count, a.images + b.images, mean, var)
+
+
+def has_ranks() -> bool:
+    """Whether this process is one of several ranks of `torch.distributed`."""
+    return dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
+
+
+def over_ranks(moments: Moments) -> Moments:
+    """The moments over all ranks of `torch.distributed`; unchanged where there are none."""
+    if not has_ranks():
+        return moments
+    # Gathering and merging keeps the digits that a sum of squares over ranks would cancel.
+    numbers = torch.tensor([moments.count, moments.images], device=moments.mean.device)
+    mine = torch.cat([widen(numbers), widen(moments.mean), widen(moments.var)])
+    everyone = [torch.empty_like(mine) for _ in range(dist.get_world_size())]
+    dist.all_gather(everyone, mine)
+    channels = len(moments.mean)
+    total = Moments(0, 0, moments.mean, moments.var)
+    for theirs in everyone:
+        count, images = theirs[:2].tolist()
+        total = merge(total, Moments(count, images, theirs[2 : 2 + channels], theirs[2 + channels :]))
+    return total
+
+
+def widen(x: Tensor) -> Tensor:
+    """`x` in the widest float that its device has."""
+    return x.to(torch.float32 if x.device.type == "mps" else torch.float64)
