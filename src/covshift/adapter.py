@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from covshift.errors import CovshiftError
 from covshift.groups import measure_groups, renormalise
-from covshift.layers import NormLayer, Only, Patterns, find_layers, not_finite, one_value, unwrap
+from covshift.layers import NormLayer, Only, Patterns, check_not_compiled, find_layers, not_finite, one_value, unwrap
 from covshift.moments import Moments, measure, merge, over_ranks
 from covshift.statistics import Statistics, check_prior, fingerprint, target_weight
 
@@ -101,7 +101,8 @@ class Adapter:
             raise CovshiftError("only a Stream has a state to go on from; Batch starts anew with every batch")
         if state.fingerprint != self._fingerprint or state.keys() != {layer.path for layer in self._layers}:
             raise CovshiftError("this state is of another model, or of other layers than the ones adapted here")
-        self._seen = {path: moments for path, moments in state.items() if moments.count}
+        device = self._layers[0].mean.device
+        self._seen = {path: moments.to(device) for path, moments in state.items() if moments.count}
         self._rewind()
 
     def reset(self) -> None:
@@ -257,4 +258,5 @@ def adapt(model: nn.Module, policy: Batch | Stream, *, layers: Patterns = None, 
     """
     if not isinstance(policy, Batch | Stream):
         raise CovshiftError(f"expected a policy such as Batch(prior=16) or Stream(prior=16), got {policy!r}")
+    check_not_compiled(model)
     return Adapter(model, policy, find_layers(model, layers, only))

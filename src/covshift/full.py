@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from covshift.adapter import Adapter, Batch, adapt
 from covshift.errors import CovshiftError
-from covshift.layers import Only, Patterns, find_layers
+from covshift.layers import Only, Patterns, check_not_compiled, find_layers, unwrap
 from covshift.lockstep import Lockstep
 from covshift.moments import Moments, over_ranks
 from covshift.progress import progress_bar
@@ -39,16 +39,16 @@ def estimate(
     """The statistics of a whole data set: what each layer would see if all images came in one giant batch.
 
     With `exact=True` the batches of the loader go through the model side by side, and at every normalisation layer wait
-    for each other, so that each layer is measured on inputs that all earlier layers have normalised by the statistics of
-    the whole set. Every operation is done once. What the waiting batches hold stays under `memory` and goes to disk
-    beyond it. With `exact=False` each batch is normalised by its own statistics, which are then merged: one pass with
-    little memory, near the exact result where batches are large.
+    for each other: each layer is measured on inputs that all earlier ones have normalised by the statistics of the
+    whole set, and still every operation is done once. What the waiting batches hold stays under `memory` and goes to
+    disk beyond it. With `exact=False` each batch is normalised by its own statistics, which are then merged: one pass
+    with little memory, near the exact result where batches are large.
 
     A layer that the model calls several times is normalised by the statistics of each call, and gets those of all.
 
     Args:
         model: a model in eval mode; it is as before when this returns or raises.
-        loader: batches: tensors, (images, labels, ...) tuples or mappings of keyword arguments; or one tensor of images.
+        loader: batches, as tensors, (images, labels, ...) tuples or mappings of keyword arguments; or one big tensor.
         exact: whether the result is that of one giant batch.
         memory: for waiting batches, in bytes or as "4 GiB"; by default half of the machine's or the GPU's memory.
         scratch: a folder to park batches in that go beyond `memory`; by default the system's for temporary files.
@@ -66,12 +66,16 @@ def estimate(
     100
     >>> target.apply(net)
     """
+    model = unwrap(model)
+    check_not_compiled(model)
     found = find_layers(model, layers, only)
     total = len(loader) * (len(found) + 1) if isinstance(loader, Sized) and not isinstance(loader, Tensor) else None
     batches = iter(loader.split(_CHUNK) if isinstance(loader, Tensor) else loader)
     runs = _forward_passes(model, batches, call or _call, collect)
     try:
-        with torch.no_grad(), progress_bar("estimating", total, show=progress) as advance:
+        # Blocks of no_grad or inference_mode in the model's own code change nothing inside of this one, so that it does
+        # not matter in which order the passes, which share a thread, enter and leave them.
+        with torch.inference_mode(), progress_bar("estimating", total, show=progress) as advance:
             if exact:
                 budget = _half_of_memory(found[0].mean.device) if memory is None else parse_bytes(memory)
                 folder = None if scratch is None else Path(scratch)

@@ -1,7 +1,9 @@
 """The normalisation layers of a model: finding them, and writing statistics into them without replacing anything."""
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import nullcontext
 from fnmatch import fnmatchcase
+from functools import cached_property
 from typing import Any, Literal, cast
 
 import torch
@@ -9,6 +11,7 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from covshift.errors import CovshiftError
+from covshift.moments import widen
 
 Patterns = str | Sequence[str] | None
 Only = Literal["mean", "var"] | None
@@ -57,14 +60,26 @@ class NormLayer:
 
     def write(self, mean: Tensor, var: Tensor) -> None:
         """Put these statistics into the layer's buffers; with `only`, the other moment stays as it is."""
-        if self.only != "var":
-            _overwrite(self.running_mean, mean)
-        if self.only != "mean":
-            _overwrite(self.running_var, var)
+        running_mean = self.running_mean
+        # A model that was built in inference mode lets itself be written to only in that mode.
+        locked = running_mean.is_inference() and not torch.is_inference_mode_enabled()
+        with torch.inference_mode() if locked else nullcontext():
+            if self.only != "var":
+                running_mean.copy_(mean)
+            if self.only != "mean":
+                self.running_var.copy_(var)
 
     def mix(self, mean: Tensor, var: Tensor, weight: float) -> None:
         """Write (1 - weight) source + weight target into the layer's buffers (Eq. 3)."""
-        self.write(_lerp(self.mean, mean, weight), _lerp(self.var, var, weight))
+        source_mean, source_var = self.mean, self.var
+        if mean.dtype is not source_mean.dtype:
+            source_mean, source_var = self._wide
+            mean, var = widen(mean), widen(var)
+        self.write(torch.lerp(source_mean, mean, weight), torch.lerp(source_var, var, weight))
+
+    @cached_property
+    def _wide(self) -> tuple[Tensor, Tensor]:
+        return widen(self.mean), widen(self.var)
 
     @property
     def eps(self) -> float:
@@ -150,7 +165,7 @@ def norm_modules(model: nn.Module) -> dict[str, nn.Module]:
 
 
 def unwrap(model: nn.Module) -> nn.Module:
-    """The model inside `torch.compile` and DistributedDataParallel wrappers, so that paths do not depend on them."""
+    """The model inside `torch.compile` and DistributedDataParallel, so that paths do not depend on the wrapper."""
     if isinstance(model, nn.DataParallel):
         raise CovshiftError("DataParallel copies the layers at every call; use DistributedDataParallel or one device")
     if isinstance(model, nn.parallel.DistributedDataParallel):
@@ -163,6 +178,17 @@ def unwrap(model: nn.Module) -> nn.Module:
             "statistics to it, and script it again"
         )
     return model
+
+
+def check_not_compiled(model: nn.Module) -> None:
+    """Raise a `CovshiftError` if calling `model` runs what `torch.compile` made of it or of a part of it."""
+    for module in model.modules():
+        if hasattr(module, "_orig_mod") or getattr(module, "_compiled_call_impl", None) is not None:
+            # Seen with torch 2.13: hooks that come after compilation are passed over in silence.
+            raise CovshiftError(
+                "code compiled by torch.compile passes over new hooks; adapt or estimate on the model before it is "
+                "compiled (statistics can be applied to a compiled model)"
+            )
 
 
 def not_finite(path: str) -> CovshiftError:
@@ -193,14 +219,3 @@ def _nothing_to_adapt(modules: Iterable[nn.Module]) -> CovshiftError:
         "the model has no layer with running statistics (running_mean, running_var), so there is nothing to adapt; "
         f"it has {has}, which keep no statistics of the training data that could be corrected"
     )
-
-
-def _lerp(source: Tensor, target: Tensor, weight: float) -> Tensor:
-    wide = torch.promote_types(source.dtype, target.dtype)
-    return torch.lerp(source.to(wide), target.to(wide), weight)
-
-
-def _overwrite(buffer: Tensor, value: Tensor) -> None:
-    # A model that was built in inference mode lets itself be written to only in that mode.
-    with torch.inference_mode() if buffer.is_inference() else torch.no_grad():
-        buffer.copy_(value)

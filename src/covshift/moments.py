@@ -26,6 +26,12 @@ class Moments:
     mean: Tensor
     var: Tensor
 
+    def to(self, device: torch.device) -> "Moments":
+        """The same on another device."""
+        if self.mean.device == device:
+            return self
+        return replace(self, mean=self.mean.to(device), var=self.var.to(device))
+
 
 def measure(x: Tensor, images: float) -> Moments:
     """The moments of `x` [rows, channels, ...], which came from `images` images.
@@ -54,9 +60,11 @@ def measure(x: Tensor, images: float) -> Moments:
 
 def measure_rows(x: Tensor) -> tuple[Tensor, Tensor]:
     """Mean and biased variance of every row and channel of `x` [rows, channels, ...]; both [rows, channels]."""
-    rows = x.detach().flatten(2) if x.is_contiguous() else x.detach()
+    rows = x.detach()
     if x.ndim == 2:
+        rows = rows.float() if rows.dtype in _HALF else rows
         return rows, torch.zeros_like(rows)
+    rows = rows.flatten(2) if rows.is_contiguous() else rows
     positions = list(range(2, rows.ndim))
     means, variances = [], []
     # Pieces that fit into the cache: the centred copy then costs no memory traffic.

@@ -42,7 +42,7 @@ class Parking(TorchDispatchMode):
     """
 
     def __init__(self, budget: float, folder: Path | None = None) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.current = Held()
         self.spilled = 0
         self._budget = budget

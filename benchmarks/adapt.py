@@ -1,0 +1,204 @@
+"""Speed and memory of the adaptation core, as ratios against the plain eval-mode forward pass: `make speed`."""
+
+import argparse
+import resource
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch
+from timing import best_seconds
+from torch import Tensor, nn
+
+import covshift
+from covshift._torchvision import torchvision
+
+BUDGET = 4 * 2**30
+
+
+def network(name: str) -> nn.Module:
+    """A torchvision network with random weights, in eval mode, channels_last."""
+    model: nn.Module = torchvision.models.get_model(name, weights=None)
+    return model.eval().to(memory_format=torch.channels_last)
+
+
+class ResNet20(nn.Module):
+    """The small residual network for 32-pixel images."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        block = torchvision.models.resnet.BasicBlock
+
+        def stage(before: int, width: int, stride: int) -> nn.Sequential:
+            shortcut = nn.Conv2d(before, width, 1, stride) if before != width else None
+            return nn.Sequential(block(before, width, stride, shortcut), block(width, width), block(width, width))
+
+        self.body = nn.Sequential(
+            nn.Conv2d(3, 16, 3, padding=1, bias=False), nn.BatchNorm2d(16), nn.ReLU(),
+            stage(16, 16, 1), stage(16, 32, 2), stage(32, 64, 2),
+            nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, 10),
+        )  # fmt: skip
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Classify a batch."""
+        out: Tensor = self.body(x)
+        return out
+
+
+def adapting(model: nn.Module, policy: covshift.Batch, images: Tensor) -> Callable[[], None]:
+    """A turn that adapts, runs the model once and takes the adapter off."""
+
+    def run() -> None:
+        with covshift.adapt(model, policy):
+            model(images)
+
+    return run
+
+
+def training(model: nn.Module, images: Tensor) -> Callable[[], None]:
+    """A turn with the BN layers, and only those, in train mode: torch's own batch statistics."""
+    layers = [module for module in model.modules() if isinstance(module, nn.BatchNorm2d)]
+
+    def run() -> None:
+        for layer in layers:
+            layer.train()
+        model(images)
+        for layer in layers:
+            layer.eval()
+
+    return run
+
+
+def batch(turns: int) -> None:
+    """`Batch` against torch's train mode, 32 images of 224 pixels."""
+    print("\nBatch(prior=16), 32 images, 224 px, channels_last; times the eval forward")
+    print(f"{'':<20}{'eval s':>8}{'BN train mode':>15}{'covshift':>10}")
+    images = torch.randn(32, 3, 224, 224).contiguous(memory_format=torch.channels_last)
+    for name in ("resnet18", "resnet50", "mobilenet_v2"):
+        model = network(name)
+        times = best_seconds(
+            {
+                "eval": lambda model=model: model(images),  # type: ignore[misc]
+                "train": training(model, images),
+                "batch": adapting(model, covshift.Batch(prior=16), images),
+            },
+            turns,
+        )
+        plain = times["eval"]
+        print(f"{name:<20}{plain:>8.3f}{times['train'] / plain:>14.2f}x{times['batch'] / plain:>9.2f}x")
+
+
+def groups(turns: int) -> None:
+    """Small statistical batches in one compute batch of 256 images of 32 pixels."""
+    print("\nBatch(size=k), ResNet-20, compute batch 256, 32 px; images a second, and against Batch()")
+    model = ResNet20().eval().to(memory_format=torch.channels_last)
+    images = torch.randn(256, 3, 32, 32).contiguous(memory_format=torch.channels_last)
+
+    def one_by_one() -> None:
+        with covshift.adapt(model, covshift.Batch(prior=16)):
+            for group in images.split(8):
+                model(group)
+
+    times = best_seconds(
+        {
+            "eval": lambda: model(images),
+            "Batch()": adapting(model, covshift.Batch(), images),
+            "Batch(size=8)": adapting(model, covshift.Batch(size=8), images),
+            "Batch(size=1)": adapting(model, covshift.Batch(size=1), images),
+            "32 forwards of 8": one_by_one,
+        },
+        turns,
+    )
+    for name, seconds in times.items():
+        print(f"{name:<20}{256 / seconds:>8.0f} images/s{times['Batch()'] / seconds:>8.0%}")
+
+
+def full(name: str, turns: int) -> None:
+    """`estimate(exact=True)` against one plain pass over the same data, all of it in memory."""
+    model = network(name)
+    loader = list(torch.randn(128, 3, 224, 224).contiguous(memory_format=torch.channels_last).split(16))
+
+    def plain() -> None:
+        for images in loader:
+            model(images)
+
+    with watch_memory() as peak:
+        times = best_seconds(
+            {
+                "plain": plain,
+                "exact": lambda: covshift.estimate(model, loader, memory=BUDGET),
+                "streaming": lambda: covshift.estimate(model, loader, exact=False),
+            },
+            turns,
+        )
+    print(
+        f"{name:<20}{times['plain']:>8.2f}{times['exact'] / times['plain']:>9.2f}x"
+        f"{times['streaming'] / times['plain']:>9.2f}x{peak() / 2**30:>13.2f} GiB"
+    )
+
+
+@contextmanager
+def watch_memory() -> Iterator[Callable[[], float]]:
+    """How far the memory of this process rises in the block above where it began, in bytes."""
+
+    def resident() -> int:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+
+    begun, most, done = resident(), resident(), threading.Event()
+
+    def watch() -> None:
+        nonlocal most
+        while not done.wait(0.005):
+            most = max(most, resident())
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    try:
+        yield lambda: most - begun
+    finally:
+        done.set()
+        thread.join()
+
+
+def swap() -> None:
+    """Two streams on one ResNet-50."""
+    model = network("resnet50")
+    adapter = covshift.adapt(model, covshift.Stream(prior=16))
+    states = []
+    for _ in range(2):
+        adapter.reset()
+        model(torch.randn(2, 3, 64, 64))
+        states.append(adapter.state)
+
+    def exchange() -> None:
+        adapter.state = states[0]
+        adapter.state = states[1]
+
+    seconds = best_seconds({"swap": exchange}, 50)["swap"] / 2
+    print(f"\nStream: swapping two states on resnet50 takes {1000 * seconds:.2f} ms")
+    adapter.remove()
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--turns", type=int, default=5)
+    parser.add_argument("--full", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    torch.manual_seed(0)
+    with torch.inference_mode():
+        if options.full:
+            full(options.full, options.turns)
+            sys.exit()
+        batch(options.turns)
+        groups(options.turns)
+        swap()
+    print(f"\nestimate(), 128 images, 224 px, batches of 16, budget {BUDGET / 2**30:.0f} GiB; times one plain pass")
+    print(f"{'':<20}{'plain s':>8}{'exact':>10}{'streaming':>10}{'peak memory':>17}", flush=True)
+    for name in ("resnet18", "resnet50", "densenet121"):
+        # A process each, so that the peak is its own.
+        subprocess.run(
+            [sys.executable, __file__, "--full", name, "--turns", str(max(2, options.turns // 2))], check=True
+        )
