@@ -6,7 +6,17 @@ import math
 import pytest
 import torch
 from networks import (
-    FAMILIES, Tiny, assert_same, family, images, norm_layers, one_giant_batch, randomise, relative, snapshot, tiny,
+    FAMILIES,
+    Tiny,
+    assert_same,
+    family,
+    images,
+    norm_layers,
+    one_giant_batch,
+    randomise,
+    relative,
+    snapshot,
+    tiny,
 )  # fmt: skip
 from torch import nn
 
@@ -242,9 +252,9 @@ def test_single_values_need_a_prior():
     model, x = tiny(), images(1)
     with torch.no_grad():
         for policy in (Batch(prior=0), Batch(prior=0, size=1), Stream(prior=0)):
-            with pytest.raises(CovshiftError, match=r"layer 'last' sees one single value .* prior= above 0"):
-                with covshift.adapt(model, policy):
-                    model(x)
+            words = r"layer 'last' sees one single value .* prior= above 0"
+            with pytest.raises(CovshiftError, match=words), covshift.adapt(model, policy):
+                model(x)
         with covshift.adapt(model, Batch(prior=1)):
             assert model(x).isfinite().all()
         with covshift.adapt(model, Batch(prior=1)):

@@ -8,6 +8,7 @@ from torch import Tensor
 
 _HALF = (torch.float16, torch.bfloat16)
 _PIECE = 1 << 20  # values
+_STEEP = 1e8  # a squared mean so many times the variance leaves six digits of it
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -45,17 +46,35 @@ def measure(x: Tensor, images: float) -> Moments:
         zero = torch.zeros(channels, device=x.device)
         return Moments(0, images, zero, zero)
     x = x.detach()
-    if x.device.type == "cpu" and x.ndim > 2 and x.is_contiguous():
-        # Three times as fast as the kernel of torch's own train mode, which crawls over planes in double precision.
-        mean, var = (widen(rows) for rows in measure_rows(x))
-        between = mean - mean.mean(0)
-        return Moments(count, images, mean.mean(0), (var + between.square()).mean(0))
-    if x.device.type not in ("cpu", "cuda"):
+    mean, var = _mean_var(x)
+    if x.device.type == "cpu" and mean.dtype is torch.float32:
+        mean, var = _refine(x, mean, var)
+    return Moments(count, images, mean, var)
+
+
+def _refine(x: Tensor, mean: Tensor, var: Tensor) -> tuple[Tensor, Tensor]:
+    """Measure channels whose mean is so large that single precision loses their spread again, around that mean."""
+    steep = (mean.square() > _STEEP * var).nonzero().squeeze(1)
+    if len(steep):
+        mean, var = widen(mean), widen(var)
+        centre = mean[steep].to(x.dtype)
+        offset, spread = _mean_var(x[:, steep] - centre.view(-1, *[1] * (x.ndim - 2)))
+        mean[steep], var[steep] = widen(centre) + offset, widen(spread)
+    return mean, var
+
+
+def _mean_var(x: Tensor) -> tuple[Tensor, Tensor]:
+    if x.device.type == "cpu":
+        x = x.float() if x.dtype in _HALF else x
+        if x.ndim > 2 and x.is_contiguous():
+            # Three times as fast as the kernel of torch's own train mode, which is slow on this layout.
+            mean, var = measure_rows(x)
+            centre = mean.mean(0)
+            return centre, (var + (mean - centre).square()).mean(0)
+    elif x.device.type != "cuda":
         var, mean = torch.var_mean(x.float(), [0, *range(2, x.ndim)], correction=0)
-        return Moments(count, images, mean, var)
-    # On the CPU the kernel would round half-precision moments to half precision.
-    x = x.float() if x.device.type == "cpu" and x.dtype in _HALF else x
-    return Moments(count, images, *torch.batch_norm_update_stats(x, None, None, 0.0))
+        return mean, var
+    return torch.batch_norm_update_stats(x, None, None, 0.0)
 
 
 def measure_rows(x: Tensor) -> tuple[Tensor, Tensor]:

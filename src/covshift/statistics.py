@@ -114,6 +114,8 @@ class Statistics(Mapping[str, Moments]):
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
         """Read a statistics patch that `save` wrote."""
+        if not Path(path).is_file():
+            raise CovshiftError(f"there is no statistics patch at {path}")
         try:
             with safe_open(path, framework="pt") as file:
                 metadata = file.metadata() or {}
@@ -124,8 +126,6 @@ class Statistics(Mapping[str, Moments]):
                     counts, mean, var = (file.get_tensor(f"{name}/{part}") for part in _PARTS)
                     count, images = counts.tolist()
                     layers[name] = Moments(count, images, mean, var)
-        except FileNotFoundError:
-            raise CovshiftError(f"there is no statistics patch at {path}") from None
         except (SafetensorError, OSError, KeyError, ValueError) as error:
             raise CovshiftError(f"{path} is not a whole statistics patch ({error}); save it again") from error
         return cls(layers, metadata["fingerprint"])
