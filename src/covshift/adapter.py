@@ -13,7 +13,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor, nn
 
-from covshift.errors import CovshiftError
+from covshift.errors import CovshiftError, plural
 from covshift.groups import measure_groups, renormalise
 from covshift.layers import NormLayer, Only, Patterns, check_not_compiled, find_layers, not_finite, one_value, unwrap
 from covshift.moments import Moments, measure, merge, over_ranks
@@ -101,8 +101,8 @@ class Adapter:
             raise CovshiftError("only a Stream has a state to go on from; Batch starts anew with every batch")
         if state.fingerprint != self._fingerprint or state.keys() != {layer.path for layer in self._layers}:
             raise CovshiftError("this state is of another model, or of other layers than the ones adapted here")
-        device = self._layers[0].mean.device
-        self._seen = {path: moments.to(device) for path, moments in state.items() if moments.count}
+        devices = {layer.path: layer.mean.device for layer in self._layers}
+        self._seen = {path: moments.to(devices[path]) for path, moments in state.items() if moments.count}
         self._rewind()
 
     def reset(self) -> None:
@@ -127,7 +127,8 @@ class Adapter:
         self.remove()
 
     def __repr__(self) -> str:
-        where = f"{len(self._layers)} layers, {self.state.images:g} images seen" if self._handles else "removed"
+        layers = plural(len(self._layers), "layer")
+        where = f"{layers}, {self.state.images:g} images seen" if self._handles else "removed"
         return f"Adapter({self.policy}, {where})"
 
     def _begin(self, model: nn.Module, args: object) -> None:
@@ -141,14 +142,18 @@ class Adapter:
         try:
             x = layer.input(args, kwargs)
             images = self._pass.images_in(x)
+            changed = None
             if isinstance(policy, Batch) and policy.size is not None:
                 x = self._regroup(layer, x, images, policy.size)
-                return ((x, *args[1:]), kwargs) if args else (args, {**kwargs, next(iter(kwargs)): x})
-            self._follow(layer, x, images)
+                changed = ((x, *args[1:]), kwargs) if args else (args, {**kwargs, next(iter(kwargs)): x})
+            else:
+                self._follow(layer, x, images)
         except CovshiftError:
             self._rewind()
             raise
-        return None
+        if not self._pass.running:
+            self._commit()
+        return changed
 
     def _follow(self, layer: NormLayer, x: Tensor, images: int) -> None:
         batch = measure(x, images)
@@ -162,8 +167,7 @@ class Adapter:
         self._check_several_values(layer, batch)
         layer.mix(batch.mean, batch.var, target_weight(batch.images, self.policy.prior))
         self._pass.seen[layer.path] = seen
-        if not self._pass.running:
-            self._commit()
+        self._pass.variances.append((layer.path, batch.var))
 
     def _regroup(self, layer: NormLayer, x: Tensor, images: int, size: int) -> Tensor:
         if images == 0:
@@ -176,7 +180,7 @@ class Adapter:
         groups = measure_groups(x, images, size)
         for group in groups:
             self._check_several_values(layer, group)
-        self._pass.seen[layer.path] = groups[0]
+        self._pass.variances.extend((layer.path, group.var) for group in groups)
         return renormalise(x, layer, groups, [target_weight(group.images, self.policy.prior) for group in groups])
 
     def _end(self, model: nn.Module, args: object, output: object) -> None:
@@ -184,15 +188,12 @@ class Adapter:
 
     def _commit(self) -> None:
         """A pass is over: what it saw counts, unless it was not finite."""
-        seen = self._pass.seen
-        self._pass = _Pass()
-        if seen and not torch.cat([moments.var.flatten() for moments in seen.values()]).isfinite().all():
+        ended, self._pass = self._pass, _Pass()
+        # One look at all layers together: on a GPU each look would have to wait for it.
+        if ended.variances and not torch.cat([var.flatten() for _, var in ended.variances]).isfinite().all():
             self._rewind()
-            raise not_finite(next(path for path, moments in seen.items() if not moments.var.isfinite().all()))
-        if isinstance(self.policy, Stream):
-            self._seen |= seen
-        elif not self.policy.size:
-            self._seen = seen
+            raise not_finite(next(path for path, var in ended.variances if not var.isfinite().all()))
+        self._seen = self._seen | ended.seen if isinstance(self.policy, Stream) else ended.seen
 
     def _rewind(self) -> None:
         """Write what was seen before this pass into the layers."""
@@ -217,6 +218,7 @@ class _Pass:
     images: int | None = None
     met: dict[str, Moments] = field(default_factory=dict)
     seen: dict[str, Moments] = field(default_factory=dict)
+    variances: list[tuple[str, Tensor]] = field(default_factory=list)
 
     def images_in(self, x: Tensor) -> int:
         """How many images `x` is about: as many as the first layer saw rows; later ones may see tokens or regions."""
@@ -253,7 +255,7 @@ def adapt(model: nn.Module, policy: Batch | Stream, *, layers: Patterns = None, 
     >>> for frame in torch.rand(5, 1, 3, 8, 8):
     ...     logits = net(frame)
     >>> cameras
-    Adapter(Stream(prior=16, decay=None, sync=True), 1 layers, 5 images seen)
+    Adapter(Stream(prior=16, decay=None, sync=True), 1 layer, 5 images seen)
     >>> cameras.remove()
     """
     if not isinstance(policy, Batch | Stream):

@@ -18,3 +18,12 @@ def unknown(kind: str, name: str, known: Iterable[str]) -> CovshiftError:
     close = get_close_matches(name, known, n=1, cutoff=0.6)
     hint = f"did you mean {close[0]!r}?" if close else f"known: {', '.join(known)}"
     return CovshiftError(f"unknown {kind} {name!r}; {hint}")
+
+
+def plural(number: int, noun: str) -> str:
+    """A number of things in words.
+
+    >>> plural(1, "layer"), plural(20, "layer")
+    ('1 layer', '20 layers')
+    """
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

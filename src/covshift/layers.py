@@ -114,6 +114,8 @@ class NormLayer:
                 f"layer {self.path!r} is on {self.running_mean.device} but its input is on {x.device}; "
                 "move the images and the model to one device"
             )
+        if x.device != self.mean.device:
+            raise CovshiftError("the model was moved to another device while adapted; move it first, then adapt it")
         if self.module.training:
             raise CovshiftError(
                 f"layer {self.path!r} is in training mode and would ignore its statistics; call model.eval()"

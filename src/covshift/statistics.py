@@ -4,7 +4,6 @@ import hashlib
 import json
 import math
 import os
-import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +14,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as to_safetensors
 from torch import Tensor, nn
 
-from covshift.errors import CovshiftError
+from covshift.errors import CovshiftError, plural
+from covshift.files import write_atomically
 from covshift.layers import Only, Patterns, find_layers, norm_modules, unwrap
 from covshift.moments import Moments, merge, widen
 
@@ -169,7 +169,7 @@ class Statistics(Mapping[str, Moments]):
     def __repr__(self) -> str:
         width = max((len(path) for path in self), default=0)
         channels = sum(len(moments.mean) for moments in self.values())
-        head = f"Statistics({_plural(len(self), 'layer')}, {_plural(channels, 'channel')}, {self.images:g} images)"
+        head = f"Statistics({plural(len(self), 'layer')}, {plural(channels, 'channel')}, {self.images:g} images)"
         rows = [
             f"    {path:<{width}}  {len(m.mean)} channels  mean {_spread(m.mean)}  var {_spread(m.var)}"
             for path, m in self.items()
@@ -204,21 +204,6 @@ def target_weight(images: float, prior: float) -> float:
     return 0.0 if math.isinf(prior) or images == 0 else images / (images + prior)
 
 
-def write_atomically(path: Path, content: bytes) -> None:
-    """Write a file so that nobody ever sees half of it under its final name."""
-    try:
-        with tempfile.NamedTemporaryFile(dir=path.parent, prefix=path.name, delete=False) as file:
-            temporary = Path(file.name)
-            try:
-                file.write(content)
-                file.close()
-                temporary.replace(path)
-            finally:
-                temporary.unlink(missing_ok=True)
-    except OSError as error:
-        raise CovshiftError(f"cannot write {path}: {error.strerror}") from error
-
-
 def _held_by(module: nn.Module) -> Moments:
     mean, var = module.running_mean, module.running_var
     assert isinstance(mean, Tensor)
@@ -228,11 +213,7 @@ def _held_by(module: nn.Module) -> Moments:
 
 def _summary(layers: Mapping[str, Moments]) -> str:
     path, moments = next(iter(layers.items()))
-    return f"{_plural(len(layers), 'layer')} (first {path!r} with {_plural(len(moments.mean), 'channel')})"
-
-
-def _plural(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+    return f"{plural(len(layers), 'layer')} (first {path!r} with {plural(len(moments.mean), 'channel')})"
 
 
 def _spread(x: Tensor) -> str:
