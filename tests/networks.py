@@ -84,7 +84,8 @@ def snapshot(model: nn.Module) -> dict[str, object]:
     """All that an adapter must leave as it was: every value, bit for bit, flags and hooks."""
     state = {name: tensor.clone() for name, tensor in model.state_dict(keep_vars=True).items()}
     flags = {path: m.training for path, m in model.named_modules()}
-    hooks = {path: (len(m._forward_pre_hooks), len(m._forward_hooks)) for path, m in model.named_modules()}
+    kinds = [name for name in vars(model) if "hooks" in name]
+    hooks = {path: {kind: dict(getattr(m, kind)) for kind in kinds} for path, m in model.named_modules()}
     modules = {path: id(m) for path, m in model.named_modules()}
     settings = {path: (m.eps, getattr(m, "momentum", None)) for path, m in norm_layers(model).items()}
     return {"state": state, "flags": flags, "hooks": hooks, "modules": modules, "settings": settings}

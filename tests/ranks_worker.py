@@ -43,8 +43,15 @@ def fail(rank: int) -> None:
         yield images(4)
 
     error, words = (CovshiftError, "another rank failed") if rank == 0 else (KeyError, "mine")
-    with pytest.raises(error, match=words):
-        covshift.estimate(tiny(), loader())
+    bad = images(4) if rank == 0 else images(4) * torch.nan
+    for exact in (True, False):
+        with pytest.raises(error, match=words):
+            covshift.estimate(tiny(), loader(), exact=exact)
+        with pytest.raises(CovshiftError, match=r"'stem.1' has NaN"):
+            covshift.estimate(tiny(), bad, exact=exact)
+    model = tiny()
+    with pytest.raises(CovshiftError, match=r"'stem.1' has NaN"), covshift.adapt(model, Stream()):
+        model(bad)
 
 
 if __name__ == "__main__":

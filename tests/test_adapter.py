@@ -228,6 +228,10 @@ def test_an_error_in_a_pass_does_not_count_what_it_saw():
             model(x)
         handle.remove()
         assert adapter.state == state
+        assert Statistics.of(model) == held
+        model.stem(x)  # a part called alone counts at once
+        assert adapter.state["stem.1"].images == 8
+        adapter.state = state
         bad = x.clone()
         bad[2, 1, 3, 3] = torch.nan
         with pytest.raises(CovshiftError, match=r"layer 'stem.1' has NaN or infinite"):
@@ -237,11 +241,30 @@ def test_an_error_in_a_pass_does_not_count_what_it_saw():
         assert model(x).isfinite().all()
 
 
-@pytest.mark.parametrize("policy", [Batch(prior=1), Batch(prior=1, size=2), Stream(prior=1)])
+def test_a_pass_inside_of_an_exception_handler_counts():
+    model = tiny()
+    with torch.no_grad(), covshift.adapt(model, Stream(prior=1)) as adapter:
+        try:
+            raise KeyError("mine")
+        except KeyError:
+            model(images(3))
+        assert adapter.state.images == 3
+
+
+def test_half_precision_that_overflows_is_an_error():
+    model = nn.BatchNorm2d(3).eval().half()
+    x = (500 * images(4)).half()
+    with pytest.raises(CovshiftError, match="NaN or infinite"), covshift.adapt(model, Batch(prior=0)):
+        model(x)
+    with pytest.raises(CovshiftError, match="NaN or infinite"):
+        covshift.estimate(model, x)
+
+
+@pytest.mark.parametrize("policy", [Batch(prior=1), Batch(prior=1, size=2), Batch(prior=1, size=3), Stream(prior=1)])
 @pytest.mark.parametrize("value", [torch.nan, torch.inf])
 def test_the_first_layer_with_bad_values_is_named(policy, value):
     model, x = tiny(), images(4)
-    model.conv.register_forward_hook(lambda m, args, out: out.index_fill(0, torch.tensor([1]), value))
+    model.conv.register_forward_hook(lambda m, args, out: out.index_fill(0, torch.tensor([3]), value))
     before = snapshot(model)
     with pytest.raises(CovshiftError, match="'norm' has NaN"), torch.no_grad(), covshift.adapt(model, policy):
         model(x)

@@ -1,6 +1,7 @@
 """`estimate`: the statistics of one giant batch, in one pass, in bounded memory."""
 
 import gc
+from collections import namedtuple
 
 import pytest
 import torch
@@ -11,6 +12,8 @@ from torch.utils.data import DataLoader, TensorDataset
 import covshift
 from covshift import CovshiftError, Statistics
 from covshift.full import parse_bytes
+from covshift.layers import find_layers
+from covshift.lockstep import Lockstep
 from covshift.parking import Held, Parking
 
 SMALL = 200_000  # bytes: forces spilling
@@ -77,13 +80,52 @@ def test_streaming_is_exact_in_the_first_layer_and_near_elsewhere():
     assert_giant(target, saw, rtol=0.2)
 
 
-def test_only_chosen_layers_and_moments():
+@pytest.mark.parametrize("exact", [True, False])
+def test_only_chosen_layers_and_moments(exact):
     model, x = tiny(), images(20)
-    target = covshift.estimate(model, x.split(6), layers=["norm"], only="mean")
+    target = covshift.estimate(model, x if exact else [x], layers=["norm"], only="mean", exact=exact)
+    assert torch.equal(target["norm"].var, model.norm.running_var)
     assert list(target) == ["norm"]
     with torch.no_grad():
         inner = model.conv(model.stem(x))
     torch.testing.assert_close(target["norm"].mean, inner.mean((0, 2, 3)), rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("blocks", [[nn.Conv2d(3, 6, 3)], [nn.BatchNorm2d(3), nn.Conv2d(3, 96, 3, padding=1)]])
+def test_what_waits_stays_under_the_budget(blocks):
+    """Also where a later layer holds very much more than the first."""
+    channels = blocks[-1].out_channels
+    model = randomise(nn.Sequential(*blocks, nn.BatchNorm2d(channels), nn.ReLU(), nn.BatchNorm2d(channels)))
+    x, budget = images(64, 24), 6_000_000
+    _, saw = one_giant_batch(model, x)
+    lockstep = Lockstep(find_layers(model), budget, None, False, lambda steps: None)
+    with torch.inference_mode():
+        seen = lockstep.run([lambda part=part: model(part.clone()) for part in x.split(2)])
+    assert lockstep.parking.peak <= budget
+    assert lockstep.parking.spilled > 0 or 64 * channels * 24 * 24 * 8 < budget
+    torch.testing.assert_close(seen[max(seen)].var, saw[max(saw)][1], rtol=1e-9, atol=1e-9)
+
+
+class Mixed(nn.Module):
+    """Autocast inside of a model, around a norm layer, must not leak into other passes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.conv, self.norm = nn.Conv2d(3, 4, 3), nn.Conv2d(4, 4, 3), nn.BatchNorm2d(4)
+        self.precisions = []
+
+    def forward(self, x):
+        x = self.first(x)
+        self.precisions.append(x.dtype)
+        with torch.autocast("cpu", torch.bfloat16):
+            return self.norm(self.conv(x))
+
+
+def test_autocast_in_the_model():
+    model = Mixed().eval()
+    covshift.estimate(model, images(16, dtype=torch.float32).split(4))
+    assert model.precisions == [torch.float32] * 4
+    assert not torch.is_autocast_enabled("cpu")
 
 
 class Awkward(nn.Module):
@@ -134,6 +176,8 @@ def test_loaders_of_many_kinds():
     assert covshift.estimate(model, x).close_to(want)
     assert covshift.estimate(model, ({"x": part} for part in x.split(8))).close_to(want)
     assert covshift.estimate(model, [{"a": x}], call=lambda model, batch: model(batch["a"])).close_to(want)
+    Pair = namedtuple("Pair", ["image", "label"])
+    assert covshift.estimate(model, [Pair(x, 0)], call=lambda model, batch: model(batch.image)).close_to(want)
     kept = x.clone()
     covshift.estimate(model, [x], memory=SMALL)
     assert torch.equal(x, kept)  # the caller's tensors are never emptied
@@ -170,8 +214,24 @@ def test_an_error_in_the_middle_leaves_everything_as_it_was(tmp_path):
 
 
 @pytest.mark.parametrize("exact", [True, False])
+def test_a_batch_may_need_several_calls(exact):
+    model, x = tiny(), images(12)
+    parts = covshift.estimate(model, x.split(4), exact=exact, call=lambda model, x: model.conv(model.stem(x)))
+    assert parts["stem.1"].images == 12
+    twice = covshift.estimate(model, x.split(4), exact=exact, call=lambda model, x: (model(x), model(x + 1)))
+    assert (twice["norm"].images, twice["norm"].count) == (12, 2 * 12 * 144)
+
+
+def test_a_last_batch_of_one_image_does_not_stop_streaming():
+    model, x = tiny(), images(9)
+    assert covshift.estimate(model, x.split(4), exact=False).images == 9
+
+
+@pytest.mark.parametrize("exact", [True, False])
 def test_bad_input(exact):
     model = tiny()
+    with pytest.raises(CovshiftError, match="expected a loader that gives batches of images, got NoneType"):
+        covshift.estimate(model, None, exact=exact)
     with pytest.raises(CovshiftError, match="the loader gave no images"):
         covshift.estimate(model, [], exact=exact)
     with pytest.raises(CovshiftError, match="one single value"):
@@ -195,7 +255,8 @@ def test_no_room_on_disk(monkeypatch, tmp_path):
 def test_sizes_of_memory():
     assert parse_bytes(12.5) == 12.5
     assert parse_bytes("2kB") == 2000
-    for bad in ("much", "0", "-3 GiB", "4 gallons"):
+    assert parse_bytes(1e16) == 1e16
+    for bad in ("much", "0", "-3 GiB", "4 gallons", "1.2.3", -1, float("nan")):
         with pytest.raises(CovshiftError, match="expected a number of bytes"):
             parse_bytes(bad)
 

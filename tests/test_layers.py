@@ -1,5 +1,6 @@
 """Models that cannot be adapted, and calls that cannot be right: a clear sentence, and the model as it was."""
 
+import numpy as np
 import pytest
 import torch
 from networks import assert_same, images, snapshot, tiny
@@ -14,11 +15,11 @@ import timm  # isort: skip
 WITHOUT_STATISTICS = {
     "group norm": (
         lambda: nn.Sequential(nn.Conv2d(3, 8, 3), nn.GroupNorm(2, 8)),
-        "it has only GroupNorm, which keep no",
+        r"norm layers \(GroupNorm\) keep none",
     ),
-    "ViT": (lambda: timm.create_model("vit_tiny_patch16_224"), "it has only LayerNorm"),
-    "no norm": (lambda: nn.Conv2d(3, 8, 3), "no normalisation layers at all"),
-    "untracked": (lambda: nn.BatchNorm2d(3, track_running_stats=False), "it has only BatchNorm2d"),
+    "ViT": (lambda: timm.create_model("vit_tiny_patch16_224"), r"norm layers \(LayerNorm\) keep none"),
+    "no norm": (lambda: nn.Conv2d(3, 8, 3), "no norm layers at all"),
+    "untracked": (lambda: nn.BatchNorm2d(3, track_running_stats=False), r"norm layers \(BatchNorm2d\) keep none"),
 }
 
 
@@ -62,6 +63,9 @@ def test_adapting_twice():
     (lambda: Batch(size=0), "size is a number of images"), (lambda: Batch(size=2.5), "size is"),
     (lambda: Stream(decay=1), "decay is a factor"), (lambda: Stream(prior=-1), "prior is a number"),
     (lambda: covshift.adapt(tiny(), "batch"), r"expected a policy such as Batch\(prior=16\)"),
+    (lambda: covshift.adapt("model", Batch()), "expected a torch.nn.Module, got str"),
+    (lambda: covshift.adapt(tiny(), Batch(), layers=[1]), "layers= takes patterns"),
+    (lambda: Stream(decay="x"), "decay is a factor"), (lambda: Batch(prior="8"), "prior is a number"),
 ])  # fmt: skip
 def test_bad_policies(policy, words):
     with pytest.raises(CovshiftError, match=words):
@@ -91,6 +95,33 @@ def test_rows_that_cannot_be_told_apart():
     model = Regions().eval()
     with pytest.raises(CovshiftError, match="3 rows for 4 images"), covshift.adapt(model, Batch(size=2)):
         model(torch.rand(4, 3, 4, 4))
+
+
+def test_numbers_of_numpy_are_numbers():
+    assert Batch(prior=np.int64(16), size=np.int64(8)).size == 8
+    assert Stream(prior=np.float32(4), decay=np.float64(0.5)).decay == 0.5
+
+
+def test_a_removed_adapter_does_nothing_more_and_keeps_its_state():
+    model = tiny()
+    with covshift.adapt(model, Stream(prior=1)) as adapter:
+        model(images(4))
+    assert adapter.state.images == 4
+    before = snapshot(model)
+    for use in (adapter.reset, lambda: setattr(adapter, "state", adapter.state)):
+        with pytest.raises(CovshiftError, match="was removed"):
+            use()
+    adapter.state["norm"].mean.zero_()
+    adapter.remove()
+    assert_same(before, model)
+
+
+def test_loading_weights_while_adapted():
+    model = tiny()
+    weights = tiny(seed=1).state_dict()
+    with covshift.adapt(model, Stream()), pytest.raises(CovshiftError, match=r"remove\(\) the adapter before loading"):
+        model.load_state_dict(weights)
+    model.load_state_dict(weights)
 
 
 def test_models_that_hooks_do_not_reach():

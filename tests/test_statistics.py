@@ -116,6 +116,9 @@ def test_bad_patches(tmp_path):
     save_file({"x": torch.zeros(1)}, path)
     with pytest.raises(CovshiftError, match="not a statistics patch"):
         Statistics.load(path)
+    save_file({"x": torch.zeros(1)}, path, {"format": "covshift statistics 1", "layers": "[]"})
+    with pytest.raises(CovshiftError, match="not a whole statistics patch"):
+        Statistics.load(path)
     with pytest.raises(CovshiftError, match="cannot write"):
         statistics.save(tmp_path / "missing" / "patch")
     with pytest.raises(CovshiftError, match="no statistics patch"):
@@ -131,6 +134,28 @@ def test_statistics_of_another_model_do_not_fit():
     for combine in (statistics.merge, lambda other: statistics.mix(other, 4)):
         with pytest.raises(CovshiftError, match="different models"):
             combine(before)
+
+
+def test_models_that_differ_in_other_layers_only():
+    statistics = Statistics.of(torchvision.models.resnext50_32x4d())
+    with pytest.raises(CovshiftError, match="the same in shape, and other parameters"):
+        statistics.apply(torchvision.models.wide_resnet50_2().eval())
+
+
+def test_what_is_no_statistics():
+    model = tiny()
+    with pytest.raises(CovshiftError, match="expected Statistics, got int"):
+        Statistics.of(model).merge(3)
+    with pytest.raises(CovshiftError, match="expected a state"), covshift.adapt(model, covshift.Stream()) as adapter:
+        adapter.state = None
+    with pytest.raises(CovshiftError, match=r"these statistics are of norm, and layers='stem.*' matches none"):
+        covshift.estimate(model, images(4), layers="norm").apply(model, layers="stem.*")
+
+
+def test_a_patch_can_be_read_by_others(tmp_path):
+    Statistics.of(tiny()).save(tmp_path / "patch")
+    (tmp_path / "plain").touch()
+    assert (tmp_path / "patch").stat().st_mode == (tmp_path / "plain").stat().st_mode
 
 
 def test_readable():

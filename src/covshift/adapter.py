@@ -6,6 +6,7 @@ the layer's own eval-mode forward does the rest.
 """
 
 import math
+import sys
 from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Any, Self
@@ -13,10 +14,11 @@ from typing import Any, Self
 import torch
 from torch import Tensor, nn
 
-from covshift.errors import CovshiftError, plural
+from covshift.errors import CovshiftError, is_number, plural
 from covshift.groups import measure_groups, renormalise
 from covshift.layers import NormLayer, Only, Patterns, check_not_compiled, find_layers, not_finite, one_value, unwrap
-from covshift.moments import Moments, measure, merge, over_ranks
+from covshift.moments import Moments, measure, merge
+from covshift.ranks import over_ranks
 from covshift.statistics import Statistics, check_prior, fingerprint, target_weight
 
 
@@ -37,7 +39,7 @@ class Batch:
 
     def __post_init__(self) -> None:
         check_prior(self.prior)
-        if self.size is not None and (not isinstance(self.size, int) or self.size < 1):
+        if self.size is not None and (not is_number(self.size, whole=True) or self.size < 1):
             raise CovshiftError(f"size is a number of images from 1, got {self.size!r}")
 
 
@@ -58,7 +60,7 @@ class Stream:
 
     def __post_init__(self) -> None:
         check_prior(self.prior)
-        if self.decay is not None and not 0 < self.decay < 1:
+        if self.decay is not None and not (is_number(self.decay) and 0 < self.decay < 1):
             raise CovshiftError(f"decay is a factor between 0 and 1, or None, got {self.decay!r}")
 
     def follow(self, seen: Moments | None, batch: Moments) -> Moments:
@@ -86,34 +88,43 @@ class Adapter:
         self._handles = [
             root.register_forward_pre_hook(self._begin),
             *(layer.hook(self._before) for layer in layers),
-            root.register_forward_hook(self._end),
+            root.register_forward_hook(self._end, always_call=True),
+            root.register_load_state_dict_pre_hook(_refuse_to_load),
         ]
 
     @property
     def state(self) -> Statistics:
-        """What was seen: of the last batch (`Batch`) or of the stream so far (`Stream`). Assign it to swap streams."""
-        unseen = {layer.path: Moments(0, 0, layer.mean, layer.var) for layer in self._layers}
+        """What was seen: of the last batch (`Batch` without `size`) or of the stream so far (`Stream`).
+
+        Assign one that was kept or loaded to a `Stream` to go on from there.
+        """
+        unseen = {layer.path: Moments(0, 0, layer.mean.clone(), layer.var.clone()) for layer in self._layers}
         return Statistics(unseen | self._seen, self._fingerprint)
 
     @state.setter
     def state(self, state: Statistics) -> None:
         if not isinstance(self.policy, Stream):
             raise CovshiftError("only a Stream has a state to go on from; Batch starts anew with every batch")
+        if not isinstance(state, Statistics):
+            raise CovshiftError(f"expected a state, as adapter.state gives it, got {type(state).__name__}")
         if state.fingerprint != self._fingerprint or state.keys() != {layer.path for layer in self._layers}:
             raise CovshiftError("this state is of another model, or of other layers than the ones adapted here")
         devices = {layer.path: layer.mean.device for layer in self._layers}
+        self._check_attached()
         self._seen = {path: moments.to(devices[path]) for path, moments in state.items() if moments.count}
         self._rewind()
 
     def reset(self) -> None:
         """Forget what was seen: back to the source statistics, and still attached."""
+        self._check_attached()
         self._seen = {}
         self._rewind()
 
     def remove(self) -> None:
-        """Take the adapter off; the model is bit for bit what it was."""
+        """Take the adapter off; the model is bit for bit what it was. What a stream has seen stays in `state`."""
         if self._handles:
-            self.reset()
+            for layer in self._layers:
+                layer.restore()
         for handle in self._handles:
             handle.remove()
         self._handles = []
@@ -132,7 +143,7 @@ class Adapter:
         return f"Adapter({self.policy}, {where})"
 
     def _begin(self, model: nn.Module, args: object) -> None:
-        self._pass = _Pass(running=True)
+        self._pass = _Pass(running=True, outer=sys.exc_info()[1])
 
     def _before(self, layer: NormLayer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Correct the statistics of one layer for the input that it is about to normalise."""
@@ -167,7 +178,7 @@ class Adapter:
         self._check_several_values(layer, batch)
         layer.mix(batch.mean, batch.var, target_weight(batch.images, self.policy.prior))
         self._pass.seen[layer.path] = seen
-        self._pass.variances.append((layer.path, batch.var))
+        self._pass.variances.append((layer.path, batch.var.to(layer.var.dtype)))
 
     def _regroup(self, layer: NormLayer, x: Tensor, images: int, size: int) -> Tensor:
         if images == 0:
@@ -184,7 +195,8 @@ class Adapter:
         return renormalise(x, layer, groups, [target_weight(group.images, self.policy.prior) for group in groups])
 
     def _end(self, model: nn.Module, args: object, output: object) -> None:
-        self._commit()
+        failed = sys.exc_info()[1] is not self._pass.outer
+        self._rewind() if failed else self._commit()
 
     def _commit(self) -> None:
         """A pass is over: what it saw counts, unless it was not finite."""
@@ -205,9 +217,17 @@ class Adapter:
             else:
                 layer.mix(moments.mean, moments.var, target_weight(moments.images, self.policy.prior))
 
+    def _check_attached(self) -> None:
+        if not self._handles:
+            raise CovshiftError("this adapter was removed from its model; adapt() the model again")
+
     def _check_several_values(self, layer: NormLayer, seen: Moments) -> None:
         if seen.count == 1 and self.policy.prior == 0:
             raise one_value(layer.path)
+
+
+def _refuse_to_load(*args: object) -> None:
+    raise CovshiftError("remove() the adapter before loading other weights: it would put the old statistics back")
 
 
 @dataclass
@@ -215,6 +235,7 @@ class _Pass:
     """One forward pass: whether the model is in it, how many images it is about, and what each layer saw."""
 
     running: bool = False
+    outer: BaseException | None = None  # what the caller was handling when it began
     images: int | None = None
     met: dict[str, Moments] = field(default_factory=dict)
     seen: dict[str, Moments] = field(default_factory=dict)
@@ -260,5 +281,6 @@ def adapt(model: nn.Module, policy: Batch | Stream, *, layers: Patterns = None, 
     """
     if not isinstance(policy, Batch | Stream):
         raise CovshiftError(f"expected a policy such as Batch(prior=16) or Stream(prior=16), got {policy!r}")
+    found = find_layers(model, layers, only)
     check_not_compiled(model)
-    return Adapter(model, policy, find_layers(model, layers, only))
+    return Adapter(model, policy, found)

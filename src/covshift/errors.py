@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from difflib import get_close_matches
+from numbers import Integral, Real
 
 
 class CovshiftError(Exception):
@@ -18,6 +19,15 @@ def unknown(kind: str, name: str, known: Iterable[str]) -> CovshiftError:
     close = get_close_matches(name, known, n=1, cutoff=0.6)
     hint = f"did you mean {close[0]!r}?" if close else f"known: {', '.join(known)}"
     return CovshiftError(f"unknown {kind} {name!r}; {hint}")
+
+
+def is_number(value: object, *, whole: bool = False) -> bool:
+    """Whether this is a number, of Python or of NumPy.
+
+    >>> is_number(2.5), is_number(2.5, whole=True), is_number("8")
+    (True, False, False)
+    """
+    return isinstance(value, Integral if whole else Real)
 
 
 def plural(number: int, noun: str) -> str:

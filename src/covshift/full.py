@@ -3,6 +3,7 @@
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -10,12 +11,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from covshift.adapter import Adapter, Batch, adapt
 from covshift.errors import CovshiftError
-from covshift.layers import Only, Patterns, check_not_compiled, find_layers, unwrap
+from covshift.layers import NormLayer, Only, Patterns, check_not_compiled, find_layers, not_finite, one_value, unwrap
 from covshift.lockstep import Lockstep
-from covshift.moments import Moments, over_ranks
+from covshift.moments import Meter, Moments, merge
 from covshift.progress import progress_bar
+from covshift.ranks import least, over_ranks, telling_others
 from covshift.statistics import Statistics, fingerprint
 
 _CHUNK = 64  # images at a time, where the data come as one tensor
@@ -44,7 +45,8 @@ def estimate(
     disk beyond it. With `exact=False` each batch is normalised by its own statistics, which are then merged: one pass
     with little memory, near the exact result where batches are large.
 
-    A layer that the model calls several times is normalised by the statistics of each call, and gets those of all.
+    A layer that the model calls several times is normalised by the statistics of each call, and gets those of all. With
+    `only`, the other moment in the result is the source's.
 
     Args:
         model: a model in eval mode; it is as before when this returns or raises.
@@ -69,9 +71,12 @@ def estimate(
     model = unwrap(model)
     check_not_compiled(model)
     found = find_layers(model, layers, only)
-    total = len(loader) * (len(found) + 1) if isinstance(loader, Sized) and not isinstance(loader, Tensor) else None
-    batches = iter(loader.split(_CHUNK) if isinstance(loader, Tensor) else loader)
-    runs = _forward_passes(model, batches, call or _call, collect)
+    if isinstance(loader, Tensor):
+        loader = loader.split(_CHUNK)
+    if not isinstance(loader, Iterable):
+        raise CovshiftError(f"expected a loader that gives batches of images, got {type(loader).__name__}")
+    total = len(loader) * (len(found) + 1) if isinstance(loader, Sized) else None
+    runs = _forward_passes(model, loader, call or _call, collect)
     try:
         # Blocks of no_grad or inference_mode in the model's own code change nothing inside of this one, so that it does
         # not matter in which order the passes, which share a thread, enter and leave them.
@@ -81,22 +86,58 @@ def estimate(
                 folder = None if scratch is None else Path(scratch)
                 seen = Lockstep(found, budget, folder, sync, advance).run(runs)
             else:
-                with adapt(model, Batch(prior=0, sync=False), layers=layers, only=only) as adapter:
-                    seen = _merge_batches(runs, adapter, partial(advance, len(found) + 1))
-                seen = {path: over_ranks(moments) for path, moments in seen.items()} if sync else seen
+                seen = _one_by_one(found, runs, sync, partial(advance, len(found) + 1))
     finally:
         for layer in found:
             layer.restore()
-    unseen = {layer.path: Moments(0, 0, layer.mean, layer.var) for layer in found}
-    target = Statistics(unseen | seen, fingerprint(model))
-    if not target.images:
+    if not any(moments.count for moments in seen.values()):
         raise CovshiftError("the loader gave no images that reach a normalisation layer: there is nothing to estimate")
-    return target
+    unseen = {layer.path: Moments(0, 0, layer.mean, layer.var) for layer in found}
+    chosen = {layer.path: layer.chosen(seen[layer.path]) for layer in found if layer.path in seen}
+    return Statistics(unseen | chosen, fingerprint(model))
+
+
+def _one_by_one(
+    layers: list[NormLayer], runs: Iterable[Callable[[], None]], sync: bool, advance: Callable[[], None]
+) -> dict[str, Moments]:
+    """What each layer sees if every batch is normalised by its own statistics."""
+    seen: dict[str, Moments] = {}
+    meter = Meter()
+
+    def before(layer: NormLayer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        batch = meter.measure(layer.path, layer.input(args, kwargs))
+        if batch.count > 1:
+            layer.write(batch.mean, batch.var)
+        else:
+            layer.restore()  # a single value has no variance to be normalised by
+        seen[layer.path] = merge(seen[layer.path], batch) if layer.path in seen else batch
+
+    device = layers[0].mean.device
+    handles = [layer.hook(before) for layer in layers]
+    try:
+        with telling_others(device) if sync else nullcontext():
+            for run in runs:
+                meter = Meter()
+                run()
+                advance()
+        if sync:
+            least(0, device)
+            nothing = {layer.path: Moments(0, 0, layer.mean, layer.var) for layer in layers}
+            seen = {path: over_ranks(seen.get(path, nothing[path])) for path in nothing}
+    finally:
+        for handle in handles:
+            handle.remove()
+    for path, moments in seen.items():
+        if moments.count == 1:
+            raise one_value(path)
+        if not moments.var.isfinite().all():
+            raise not_finite(path)
+    return seen
 
 
 def _forward_passes(
     model: nn.Module,
-    batches: Iterator[Any],
+    batches: Iterable[Any],
     call: Callable[[nn.Module, Any], Any],
     collect: Callable[[int, Any], None] | None,
 ) -> Iterator[Callable[[], None]]:
@@ -115,17 +156,6 @@ def _forward_passes(
         yield partial(run, position, box)
 
 
-def _merge_batches(
-    runs: Iterable[Callable[[], None]], adapter: Adapter, advance: Callable[[], None]
-) -> dict[str, Moments]:
-    seen = adapter.state
-    for run in runs:
-        run()
-        seen = seen.merge(adapter.state)
-        advance()
-    return dict(seen)
-
-
 def _call(model: nn.Module, batch: Any) -> Any:
     if isinstance(batch, Mapping):
         return model(**batch)
@@ -138,7 +168,8 @@ def _copy(batch: Any, device: torch.device) -> Any:
     if isinstance(batch, Mapping):
         return {key: _copy(value, device) for key, value in batch.items()}
     if isinstance(batch, tuple | list):
-        return [_copy(value, device) for value in batch]
+        copies = [_copy(value, device) for value in batch]
+        return type(batch)(*copies) if hasattr(batch, "_fields") else copies
     return batch
 
 
@@ -148,11 +179,15 @@ def parse_bytes(size: float | str) -> float:
     >>> parse_bytes("1.5 GiB"), parse_bytes("200MB")
     (1610612736.0, 200000000.0)
     """
-    match = re.fullmatch(r"\s*([\d.]+)\s*([KMGT]?)(i?)B?\s*", str(size), re.IGNORECASE)
-    if not match or not (number := float(match[1])) > 0:
+    if isinstance(size, str):
+        match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]?)(i?)B?\s*", size, re.IGNORECASE)
+        base = 1024.0 if match and match[3] else 1000.0
+        number = float(match[1]) * base ** " KMGT".index(match[2].upper() or " ") if match else 0.0
+    else:
+        number = float(size)
+    if not number > 0:
         raise CovshiftError(f"expected a number of bytes above 0, such as '4 GiB', got {size!r}")
-    base = 1024 if match[3] else 1000
-    return number * float(base) ** " KMGT".index(match[2].upper() or " ")
+    return number
 
 
 def _half_of_memory(device: torch.device) -> float:

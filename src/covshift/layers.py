@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from functools import cached_property
 from typing import Any, Literal, cast
@@ -11,7 +12,7 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from covshift.errors import CovshiftError
-from covshift.moments import widen
+from covshift.moments import Moments, widen
 
 Patterns = str | Sequence[str] | None
 Only = Literal["mean", "var"] | None
@@ -77,6 +78,12 @@ class NormLayer:
             mean, var = widen(mean), widen(var)
         self.write(torch.lerp(source_mean, mean, weight), torch.lerp(source_var, var, weight))
 
+    def chosen(self, moments: Moments) -> Moments:
+        """These moments, with `only` the one and the source's other."""
+        if self.only == "mean":
+            return replace(moments, var=self.var)
+        return replace(moments, mean=self.mean) if self.only == "var" else moments
+
     @cached_property
     def _wide(self) -> tuple[Tensor, Tensor]:
         return widen(self.mean), widen(self.var)
@@ -85,7 +92,7 @@ class NormLayer:
     def eps(self) -> float:
         """What the layer adds to the variance."""
         eps = getattr(self.module, "eps", None)
-        if not isinstance(eps, float):
+        if not isinstance(eps, int | float):
             raise CovshiftError(
                 f"layer {self.path!r} has no eps; leave it out with layers=, or use Batch without size="
             )
@@ -145,10 +152,12 @@ def find_layers(model: nn.Module, patterns: Patterns = None, only: Only = None) 
     if model.training:
         raise CovshiftError("the model is in training mode; call model.eval() first")
     wanted = [patterns] if isinstance(patterns, str) else patterns
+    if wanted is not None and not all(isinstance(pattern, str) for pattern in wanted):
+        raise CovshiftError(f"layers= takes patterns of layer paths, such as 'layer1.*', got {patterns!r}")
     paths = [path for path in modules if wanted is None or any(fnmatchcase(path, pattern) for pattern in wanted)]
     if not paths:
-        known = ", ".join(list(modules)[:6])
-        raise CovshiftError(f"layers={patterns!r} matches no normalisation layer; the model has {known}, ...")
+        known = ", ".join([*list(modules)[:6], "..."][: len(modules)])
+        raise CovshiftError(f"layers={patterns!r} matches no normalisation layer; the model has {known}")
     for path in paths:
         if any(isinstance(hook, Hook) for hook in modules[path]._forward_pre_hooks.values()):
             raise CovshiftError(f"layer {path!r} is being adapted already; remove() that adapter first")
@@ -168,6 +177,8 @@ def norm_modules(model: nn.Module) -> dict[str, nn.Module]:
 
 def unwrap(model: nn.Module) -> nn.Module:
     """The model inside `torch.compile` and DistributedDataParallel, so that paths do not depend on the wrapper."""
+    if not isinstance(model, nn.Module):
+        raise CovshiftError(f"expected a torch.nn.Module, got {type(model).__name__}")
     if isinstance(model, nn.DataParallel):
         raise CovshiftError("DataParallel copies the layers at every call; use DistributedDataParallel or one device")
     if isinstance(model, nn.parallel.DistributedDataParallel):
@@ -216,8 +227,7 @@ def _holds_statistics(module: nn.Module) -> bool:
 
 def _nothing_to_adapt(modules: Iterable[nn.Module]) -> CovshiftError:
     names = {type(module).__name__ for module in modules if "norm" in type(module).__name__.lower()}
-    has = f"only {', '.join(sorted(names))}" if names else "no normalisation layers at all"
+    has = f"its norm layers ({', '.join(sorted(names))}) keep none" if names else "it has no norm layers at all"
     return CovshiftError(
-        "the model has no layer with running statistics (running_mean, running_var), so there is nothing to adapt; "
-        f"it has {has}, which keep no statistics of the training data that could be corrected"
+        "the model holds no statistics of its training data (running_mean, running_var) that could be corrected: " + has
     )

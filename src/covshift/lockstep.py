@@ -5,51 +5,47 @@ every operation is still done once. A pass is a greenlet: it can be left in the 
 depth, and taken up again. Only one runs at a time.
 """
 
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterable
+from contextlib import nullcontext
 from functools import reduce
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
-import torch.distributed as dist
 from greenlet import getcurrent, greenlet
 
 from covshift.errors import CovshiftError
 from covshift.layers import NormLayer, not_finite, one_value
-from covshift.moments import Moments, has_ranks, measure, merge, over_ranks
+from covshift.moments import Meter, Moments, merge
 from covshift.parking import Held, Parking
-
-_FAILED = -1
-_GROWTH = 8  # no known network holds so many times more at a later layer than at its first
+from covshift.ranks import least, over_ranks, telling_others
 
 
-class _Pass(greenlet):  # type: ignore[misc]
+class _Autocast(NamedTuple):
+    """Settings of the thread, which the passes share and each may change."""
+
+    enabled: bool
+    dtype: torch.dtype
+
+    @classmethod
+    def now(cls, device: str) -> "_Autocast":
+        return cls(torch.is_autocast_enabled(device), torch.get_autocast_dtype(device))
+
+    def set(self, device: str) -> None:
+        torch.set_autocast_enabled(device, self.enabled)
+        torch.set_autocast_dtype(device, self.dtype)
+
+
+class _Runner(greenlet):  # type: ignore[misc]
     """One forward pass, which runs, waits at a layer, or is over."""
 
-    def __init__(self, run: Callable[[], object]) -> None:
+    def __init__(self, run: Callable[[], object], autocast: _Autocast) -> None:
         super().__init__(run)
+        self.autocast = autocast
         self.held = Held()
-        self.images = 0
-        self.visited: set[str] = set()
+        self.meter = Meter()
         self.layer: NormLayer | None = None
         self.moments: Moments | None = None
-
-    def wait_at(self, layer: NormLayer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Leave the pass in front of `layer`, until all others have come there."""
-        x = layer.input(args, kwargs)
-        if not self.visited:
-            self.images = len(x)
-        # A layer that is called twice meets the same images again.
-        self.moments = measure(x, 0 if layer.path in self.visited else self.images)
-        self.visited.add(layer.path)
-        self.layer = layer
-        # Autocast is a setting of the thread, which the passes share.
-        device = layer.mean.device.type
-        autocast = torch.is_autocast_enabled(device)
-        self.parent.switch()
-        torch.set_autocast_enabled(device, autocast)
-        self.layer = None
 
 
 class Lockstep:
@@ -72,63 +68,52 @@ class Lockstep:
         advance: Callable[[float], None],
     ) -> None:
         self.seen: dict[str, Moments] = {}
+        self.parking = Parking(memory, scratch)
         self._layers = layers
         self._order = {layer.path: position for position, layer in enumerate(layers)}
-        self._parking = Parking(memory, scratch)
-        self._memory = memory
-        self._sync = sync and has_ranks()
+        self._device = layers[0].mean.device
+        self._sync = sync
         self._advance = advance
-        self._passes: list[_Pass] = []
+        self._runners: list[_Runner] = []
 
     def run(self, runs: Iterable[Callable[[], object]]) -> dict[str, Moments]:
         """Run all of `runs`, each a forward pass, to their ends; give what each layer saw."""
         handles = [layer.hook(self._wait) for layer in self._layers]
         try:
-            with ExitStack() as tracking:
-                tracking.enter_context(self._parking)
+            with self.parking:
                 self._start_all(runs)
-                held = sum(each.held.size for each in self._passes)
-                if held * _GROWTH < self._memory:
-                    tracking.close()  # all will fit, and noting every tensor costs time
                 self._go_on_together()
         finally:
-            for each in self._passes:
-                each.throw()  # those still waiting, after an error, end here
-            self._parking.close()
+            for runner in self._runners:
+                runner.throw()  # those still waiting, after an error, end here
+            self.parking.close()
             for handle in handles:
                 handle.remove()
         return self.seen
 
     def _start_all(self, runs: Iterable[Callable[[], object]]) -> None:
-        with self._telling_other_ranks():
+        autocast = _Autocast.now(self._device.type)
+        with telling_others(self._device) if self._sync else nullcontext():
             for run in runs:
-                self._passes.append(_Pass(run))
-                self._resume(self._passes[-1])
-                self._parking.current = Held()  # what the data loader makes is none of ours
+                self._runners.append(_Runner(run, autocast))
+                self._resume(self._runners[-1])
 
     def _go_on_together(self) -> None:
         while (position := self._next_layer()) < len(self._layers):
             layer = self._layers[position]
-            here = [each for each in self._passes if each.layer is layer]
-            self._settle(layer, [each.moments for each in here if each.moments])
+            self._settle(layer, [r.moments for r in self._runners if r.layer is layer and r.moments])
             # To and fro: the pass that ran last still has its tensors in the cache.
-            self._passes.reverse()
-            with self._telling_other_ranks():
-                for each in self._passes:
-                    if each.layer is layer:
-                        self._resume(each)
+            self._runners.reverse()
+            with telling_others(self._device) if self._sync else nullcontext():
+                for runner in self._runners:
+                    if runner.layer is layer:
+                        self._resume(runner)
 
-    def _next_layer(self, failed: bool = False) -> int:
+    def _next_layer(self) -> int:
         """The layer to settle now: on any rank, the first that passes wait at. They differ only where data decides."""
-        waiting = [self._order[each.layer.path] for each in self._passes if each.layer]
-        position = _FAILED if failed else min(waiting, default=len(self._layers))
-        if self._sync:
-            agreed = torch.tensor([position], device=self._layers[0].mean.device)
-            dist.all_reduce(agreed, dist.ReduceOp.MIN)
-            if agreed.item() == _FAILED and not failed:
-                raise CovshiftError("another rank failed; its error is in its own output")
-            position = int(agreed.item())
-        return position
+        waiting = [self._order[runner.layer.path] for runner in self._runners if runner.layer]
+        position = min(waiting, default=len(self._layers))
+        return least(position, self._device) if self._sync else position
 
     def _settle(self, layer: NormLayer, moments: list[Moments]) -> None:
         """All are here: take the statistics over all of them, and let the layer use these."""
@@ -137,29 +122,32 @@ class Lockstep:
             total = over_ranks(total)
         if total.count == 1:
             raise one_value(layer.path)
-        if not total.var.isfinite().all():
+        if not total.var.to(layer.var.dtype).isfinite().all():
             raise not_finite(layer.path)
         layer.write(total.mean, total.var)
         self.seen[layer.path] = merge(self.seen[layer.path], total) if layer.path in self.seen else total
 
-    def _resume(self, each: _Pass) -> None:
-        self._parking.fetch(each.held)
-        each.switch()
-        self._parking.park(each.held)
+    def _resume(self, runner: _Runner) -> None:
+        device = self._device.type
+        ours = _Autocast.now(device)
+        self.parking.fetch(runner.held)
+        runner.autocast.set(device)
+        runner.switch()
+        runner.autocast = _Autocast.now(device)
+        ours.set(device)
+        self.parking.park(runner.held)
+        self.parking.current = Held()  # what the data loader makes is none of ours
         self._advance(1)
 
     def _wait(self, layer: NormLayer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        current = getcurrent()
-        if not isinstance(current, _Pass):
+        """Called in a pass that has come to `layer`: leave it there, until all others have come."""
+        runner = getcurrent()
+        if not isinstance(runner, _Runner):
             raise CovshiftError(f"layer {layer.path!r} is called from another thread; use estimate(exact=False)")
-        current.wait_at(layer, args, kwargs)
-
-    @contextmanager
-    def _telling_other_ranks(self) -> Iterator[None]:
-        """A block in which an error is told to the other ranks, which would otherwise wait for ever."""
-        try:
-            yield
-        except Exception:
-            if self._sync:
-                self._next_layer(failed=True)
-            raise
+        x = layer.input(args, kwargs)
+        self.parking.current = Held()  # the moments are ours, and stay in memory
+        runner.moments = runner.meter.measure(layer.path, x)
+        self.parking.current = runner.held
+        runner.layer = layer
+        runner.parent.switch()
+        runner.layer = None

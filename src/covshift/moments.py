@@ -1,9 +1,8 @@
-"""The first two moments of a layer's input: measured on a batch, merged without cancellation, shared over ranks."""
+"""The first two moments of a layer's input: measured on a batch, merged without cancellation."""
 
 from dataclasses import dataclass, replace
 
 import torch
-import torch.distributed as dist
 from torch import Tensor
 
 _HALF = (torch.float16, torch.bfloat16)
@@ -50,6 +49,26 @@ def measure(x: Tensor, images: float) -> Moments:
     if x.device.type == "cpu" and mean.dtype is torch.float32:
         mean, var = _refine(x, mean, var)
     return Moments(count, images, mean, var)
+
+
+class Meter:
+    """Measures what the layers meet in one forward pass."""
+
+    def __init__(self) -> None:
+        self._images = 0
+        self._visited: set[str] = set()
+
+    def measure(self, path: str, x: Tensor) -> Moments:
+        """The moments of what the layer at `path` meets.
+
+        A pass is about as many images as its first layer sees rows; later ones may see tokens or regions. A layer that
+        is called twice meets the same images again.
+        """
+        if not self._visited:
+            self._images = len(x)
+        images = 0 if path in self._visited else self._images
+        self._visited.add(path)
+        return measure(x, images)
 
 
 def _refine(x: Tensor, mean: Tensor, var: Tensor) -> tuple[Tensor, Tensor]:
@@ -112,28 +131,6 @@ def merge(a: Moments, b: Moments) -> Moments:
     mean = widen(a.mean).add(delta, alpha=weight)
     var = torch.lerp(widen(a.var), widen(b.var), weight).add(delta.square(), alpha=weight * (1 - weight))
     return Moments(count, a.images + b.images, mean, var)
-
-
-def has_ranks() -> bool:
-    """Whether this process is one of several ranks of `torch.distributed`."""
-    return dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
-
-
-def over_ranks(moments: Moments) -> Moments:
-    """The moments over all ranks of `torch.distributed`; unchanged where there are none."""
-    if not has_ranks():
-        return moments
-    # Gathering and merging keeps the digits that a sum of squares over ranks would cancel.
-    numbers = torch.tensor([moments.count, moments.images], device=moments.mean.device)
-    mine = torch.cat([widen(numbers), widen(moments.mean), widen(moments.var)])
-    everyone = [torch.empty_like(mine) for _ in range(dist.get_world_size())]
-    dist.all_gather(everyone, mine)
-    channels = len(moments.mean)
-    total = Moments(0, 0, moments.mean, moments.var)
-    for theirs in everyone:
-        count, images = theirs[:2].tolist()
-        total = merge(total, Moments(count, images, theirs[2 : 2 + channels], theirs[2 + channels :]))
-    return total
 
 
 def widen(x: Tensor) -> Tensor:

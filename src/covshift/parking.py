@@ -38,12 +38,14 @@ class Parking(TorchDispatchMode):
 
     Attributes:
         current: what the pass that runs now holds.
+        peak: the most bytes that waiting passes held in memory.
         spilled: how many bytes were written to disk so far.
     """
 
     def __init__(self, budget: float, folder: Path | None = None) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.current = Held()
+        self.peak = 0
         self.spilled = 0
         self._budget = budget
         self._folder = folder
@@ -68,15 +70,15 @@ class Parking(TorchDispatchMode):
                 self.current.storages[storage._cdata] = StorageWeakRef(storage)
         return out
 
-    def park(self, held: Held) -> int:
-        """A pass begins to wait: keep what it holds, in memory if there is room. Returns how many bytes that is."""
+    def park(self, held: Held) -> None:
+        """A pass begins to wait: keep what it holds, in memory if there is room."""
         held.storages = {address: weak for address, weak in held.storages.items() if not weak.expired()}
         held.size = sum(storage.nbytes() for _, storage in _alive(held))
         self._largest = max(self._largest, held.size)
         self._parked += held.size
         if self._parked + _TO_RUN * self._largest > self._budget:
             self._spill(held)
-        return held.size
+        self.peak = max(self.peak, self._parked)
 
     def fetch(self, held: Held) -> None:
         """A pass is about to go on: have all that it holds in memory."""

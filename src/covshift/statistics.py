@@ -14,7 +14,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as to_safetensors
 from torch import Tensor, nn
 
-from covshift.errors import CovshiftError, plural
+from covshift.errors import CovshiftError, is_number, plural
 from covshift.files import write_atomically
 from covshift.layers import Only, Patterns, find_layers, norm_modules, unwrap
 from covshift.moments import Moments, merge, widen
@@ -67,9 +67,13 @@ class Statistics(Mapping[str, Moments]):
             only: "mean" or "var" to write only that moment.
         """
         self.check_fits(model)
-        for layer in find_layers(model, layers, only):
-            if layer.path in self:
-                layer.write(self[layer.path].mean, self[layer.path].var)
+        found = [layer for layer in find_layers(model, layers, only) if layer.path in self]
+        if not found:
+            raise CovshiftError(
+                f"these statistics are of {', '.join(self)}, and layers={layers!r} matches none of them"
+            )
+        for layer in found:
+            layer.write(self[layer.path].mean, self[layer.path].var)
 
     def merge(self, other: "Statistics") -> "Statistics":
         """The statistics of both sets of images together, exactly, in any order.
@@ -121,14 +125,14 @@ class Statistics(Mapping[str, Moments]):
                 metadata = file.metadata() or {}
                 if metadata.get("format") != _FORMAT:
                     raise CovshiftError(f"{path} is a safetensors file but not a statistics patch of this version")
-                layers = {}
+                layers, fingerprint = {}, metadata["fingerprint"]
                 for name in json.loads(metadata["layers"]):
                     counts, mean, var = (file.get_tensor(f"{name}/{part}") for part in _PARTS)
                     count, images = counts.tolist()
                     layers[name] = Moments(count, images, mean, var)
         except (SafetensorError, OSError, KeyError, ValueError) as error:
             raise CovshiftError(f"{path} is not a whole statistics patch ({error}); save it again") from error
-        return cls(layers, metadata["fingerprint"])
+        return cls(layers, fingerprint)
 
     def __eq__(self, other: object) -> bool:
         """Whether every count, mean and variance is the same."""
@@ -154,13 +158,14 @@ class Statistics(Mapping[str, Moments]):
     def check_fits(self, model: nn.Module) -> None:
         """Raise a `CovshiftError` if these are statistics of another architecture."""
         if self.fingerprint != fingerprint(model):
-            modules = norm_modules(unwrap(model))
-            raise CovshiftError(
-                f"these statistics are of another model: they are of {_summary(self)}, this model has "
-                f"{_summary({path: _held_by(module) for path, module in modules.items()})}"
-            )
+            held = Statistics.of(model)
+            theirs, ours = _summary(self), _summary(held)
+            alike = "the same in shape, and other parameters" if theirs == ours else ours
+            raise CovshiftError(f"these statistics are of another model: they are of {theirs}, this model has {alike}")
 
     def _check_same_layers(self, other: "Statistics") -> None:
+        if not isinstance(other, Statistics):
+            raise CovshiftError(f"expected Statistics, got {type(other).__name__}")
         if self.fingerprint != other.fingerprint or self.keys() != other.keys():
             raise CovshiftError(
                 f"these are statistics of different models or layers: {_summary(self)} and {_summary(other)}"
@@ -183,15 +188,14 @@ _PARTS = ("counts", "mean", "var")
 
 
 def fingerprint(model: nn.Module) -> str:
-    """A digest of the architecture, as the normalisation layers show it: their paths and channels."""
-    modules = norm_modules(unwrap(model))
-    layout = [(path, len(_held_by(module).mean)) for path, module in modules.items()]
+    """A digest of the architecture: the names and shapes of all that the model holds."""
+    layout = [(name, tuple(tensor.shape)) for name, tensor in unwrap(model).state_dict().items()]
     return hashlib.sha256(json.dumps(layout).encode()).hexdigest()[:16]
 
 
 def check_prior(prior: float) -> None:
     """Raise a `CovshiftError` unless `prior` is a number of images from 0 to infinity."""
-    if not isinstance(prior, int | float) or not prior >= 0:
+    if not is_number(prior) or not prior >= 0:
         raise CovshiftError(f"prior is a number of images N from 0 to infinity, got {prior!r}")
 
 
