@@ -1,0 +1,134 @@
+"""Blur: out of focus, through glass, in motion, while zooming."""
+
+import math
+from functools import lru_cache
+from typing import NamedTuple
+
+import cv2
+import numpy as np
+
+from covshift.corruptions import kernels
+from covshift.corruptions.seeding import Array, Rng, integers
+
+
+@lru_cache
+def half_gaussian(sigma: float, truncate: float = 4.0) -> Array:
+    """A Gaussian kernel from its centre outwards; the whole kernel sums to 1."""
+    radius = int(truncate * sigma + 0.5)
+    if radius == 0:
+        return np.ones(1)
+    weights: Array = np.exp(-0.5 / (sigma * sigma) * np.arange(-radius, radius + 1) ** 2)
+    return np.ascontiguousarray((weights / weights.sum())[radius::-1])
+
+
+def smooth(image: Array, sigma: float) -> Array:
+    """Gaussian blur of a float image (H, W, C), in its own precision."""
+    out = np.empty_like(image)
+    kernels.gaussian(image, half_gaussian(sigma), out)
+    return out
+
+
+def gaussian_blur(image: Array, sigma: float, rng: Rng) -> Array:
+    """Plain Gaussian blur."""
+    return smooth(image / 255.0, sigma)
+
+
+def glass_blur(image: Array, constants: tuple[float, int, int], rng: Rng) -> Array:
+    """Frosted glass: blur, let every pixel copy a near one, blur."""
+    sigma, reach, passes = constants
+    height, width = image.shape[:2]
+    panes = np.empty_like(image)
+    kernels.quantise(smooth(image / 255.0, sigma), panes)
+    size = (passes, max(height - 2 * reach, 0), max(width - 2 * reach, 0), 2)
+    kernels.shuffle(panes, integers(rng, -reach, reach, size), reach)
+    return smooth(panes / 255.0, sigma)
+
+
+@lru_cache
+def disk(radius: float, rim: float) -> Array:
+    """A disk that sums to 1, its rim softened."""
+    reach, window = (8, 3) if radius <= 8 else (int(radius), 5)
+    line = np.arange(-reach, reach + 1)
+    flat: Array = (line**2 + line[:, None] ** 2 <= radius**2).astype(np.float32)
+    soft: Array = cv2.GaussianBlur(flat / flat.sum(), (window, window), rim)
+    return soft
+
+
+def defocus_blur(image: Array, constants: tuple[float, float], rng: Rng) -> Array:
+    """Every point becomes a disk."""
+    return cv2.filter2D(image / 255.0, -1, disk(*constants))
+
+
+class Trail(NamedTuple):
+    """Where the copies of a moving image lie, and how much each weighs."""
+
+    weights: Array
+    dx: Array
+    dy: Array
+
+
+def trail(radius: float, sigma: float, angle: float) -> Trail:
+    """The one-sided Gaussian trail that ImageMagick draws at an angle in degrees.
+
+    Steps are one pixel long; a step halfway between two pixels goes to the lower one.
+    """
+    steps = np.arange(2 * math.ceil(radius) + 1)
+    weights = np.exp(-(steps**2) / (2.0 * sigma * sigma))
+    across, down = steps.size * math.cos(math.radians(angle)), steps.size * math.sin(math.radians(angle))
+    length = math.hypot(across, down)
+    dx, dy = (np.ceil(steps * part / length - 0.5).astype(np.int64) for part in (across, down))
+    return Trail(weights / weights.sum(), dx, dy)
+
+
+def move(image: Array, radius: float, sigma: float, angle: float) -> Array:
+    """Motion blur of a uint8 image (H, W, C)."""
+    out = np.empty_like(image)
+    kernels.motion(image, *trail(radius, sigma, angle), out)
+    return out
+
+
+def motion_blur(image: Array, constants: tuple[float, float], rng: Rng) -> Array:
+    """The camera moves while the shutter is open."""
+    radius, sigma = constants
+    return move(image, radius, sigma, rng.uniform(-45, 45))
+
+
+class Zoom(NamedTuple):
+    """For each output pixel of an enlarged axis: the input pixel before it, and how far behind that it lies."""
+
+    before: Array
+    behind: Array
+
+
+@lru_cache
+def zoom_axis(size: int, factor: float) -> Zoom:
+    """The middle of an axis, enlarged to its old size: first and last pixels of crop and result coincide."""
+    crop = math.ceil(size / factor)
+    enlarged = round(crop * factor)
+    at = (crop - 1) / (enlarged - 1) * (np.arange(size) + (enlarged - size) // 2)
+    before = np.minimum(np.floor(at).astype(np.int64), crop - 1)
+    return Zoom((size - crop) // 2 + before, np.maximum(at - before, 0))
+
+
+@lru_cache
+def zoom_axes(size: int, factors: tuple[float, ...], dtype: str) -> Zoom:
+    """`zoom_axis` for several factors, stacked."""
+    axes = [zoom_axis(size, factor) for factor in factors]
+    return Zoom(np.stack([a.before for a in axes]), np.stack([a.behind for a in axes]).astype(dtype))
+
+
+def enlarge(image: Array, factors: tuple[float, ...]) -> Array:
+    """The sum of the image's middle enlarged by each factor, in the image's own precision."""
+    out = np.zeros_like(image)
+    height, width = image.shape[:2]
+    dtype = str(image.dtype)
+    kernels.zoom(image, *zoom_axes(height, factors, dtype), *zoom_axes(width, factors, dtype), out)
+    return out
+
+
+def zoom_blur(image: Array, constants: tuple[float, float], rng: Rng) -> Array:
+    """The lens zooms in while the shutter is open."""
+    stop, step = constants
+    factors = tuple(np.arange(1, stop, step).tolist())
+    unit = image / np.float32(255)
+    return (unit + enlarge(unit, factors)) / np.float32(len(factors) + 1)
