@@ -3,9 +3,10 @@
 from importlib.metadata import version
 
 from covshift.adapter import Adapter, Batch, Stream, adapt
+from covshift.corruptions import corrupt
 from covshift.errors import CovshiftError
 from covshift.full import estimate
 from covshift.statistics import Statistics
 
-__all__ = ["Adapter", "Batch", "CovshiftError", "Statistics", "Stream", "adapt", "estimate"]
+__all__ = ["Adapter", "Batch", "CovshiftError", "Statistics", "Stream", "adapt", "corrupt", "estimate"]
 __version__ = version("covshift")

@@ -1,0 +1,173 @@
+"""`corrupt()`: everything about a corruption that is not the corruption itself."""
+
+import operator
+import os
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+
+from covshift.corruptions.registry import category, implementation
+from covshift.corruptions.seeding import Array, Rng, Streams
+from covshift.corruptions.severity import FROST_SCALE, SEVERITY, nearest_size
+from covshift.corruptions.textures import Frost, textures
+from covshift.errors import CovshiftError
+
+if TYPE_CHECKING:
+    import torch
+
+Images = TypeVar("Images", bound="Array | torch.Tensor")
+
+SMALLEST = 16
+
+
+def corrupt(
+    images: Images,
+    name: str,
+    severity: int,
+    *,
+    seed: int = 0,
+    indices: int | Sequence[int] | None = None,
+    rng: Rng | None = None,
+    constants: int | None = None,
+    frost: Frost = "procedural",
+    jpeg: int | None = None,
+    threads: int | None = None,
+) -> Images:
+    """Corrupt one image or a batch, as the published benchmarks do.
+
+    >>> image = np.full((32, 32, 3), 128, np.uint8)
+    >>> corrupt(image, "fog", severity=3).shape
+    (32, 32, 3)
+
+    What comes out for an image depends on the seed, the corruption, the severity and the image's index in the data set,
+    and on nothing else. So say which images these are when they are not the first ones:
+
+    >>> batch = np.stack([image] * 4)
+    >>> whole = corrupt(batch, "gaussian_noise", 5)
+    >>> part = corrupt(batch[2:], "gaussian_noise", 5, indices=[2, 3])
+    >>> bool((whole[2:] == part).all())
+    True
+
+    Args:
+        images: NumPy uint8, HWC or NHWC, or torch uint8, CHW or NCHW; RGB, at least 16 px a side.
+        name: One of `covshift.corruptions.names("all")`.
+        severity: 1 to 5.
+        seed: Another seed draws other noise.
+        indices: The images' positions in their data set; 0, 1, 2 … by default.
+        rng: Draw from this generator instead, image after image. `np.random.RandomState(s)` draws what the published
+            code draws after `np.random.seed(s)`.
+        constants: Take the constants published for 32, 64, 224 or 299 px; by default those nearest to the image's size.
+        frost: Ice for `frost`: "procedural" (drawn by covshift), "published" (found in an installed imagecorruptions),
+            a folder of pictures, or a sequence of uint8 arrays.
+        jpeg: Also pass the result through a JPEG of this quality; 85 is how ImageNet-C was published.
+        threads: How many images to work on at a time; by default, one for each core.
+
+    Returns:
+        The corrupted images, of the same type and shape.
+    """
+    batch, restore = _unpack(images)
+    level = _check_severity(severity)
+    category(name)
+    size = nearest_size(*batch.shape[1:3]) if constants is None else constants
+    if size not in SEVERITY:
+        raise CovshiftError(f"expected constants for one of {', '.join(map(str, SEVERITY))} px, got {size!r}")
+    values = SEVERITY[size][name][level - 1]
+    if name == "frost":
+        values = (*values, textures(frost, FROST_SCALE[size], *batch.shape[1:3]))
+    positions = _check_indices(indices, len(batch))
+    function, out = implementation(name), np.empty_like(batch)
+
+    def work(start: int, stop: int) -> None:
+        streams = Streams(seed, name, level)
+        for i in range(start, stop):
+            source = streams.at(positions[i]) if rng is None else rng
+            _finish(function(batch[i], values, source), jpeg, out[i])
+
+    count = 1 if rng is not None else min(threads or cores(), len(batch))
+    if count <= 1:
+        work(0, len(batch))
+    else:
+        # A few shares for each thread: the last ones even out what the first ones took too long for.
+        edges = np.linspace(0, len(batch), min(4 * count, len(batch)) + 1).astype(int).tolist()
+        with ThreadPoolExecutor(count) as pool:
+            list(pool.map(work, edges[:-1], edges[1:]))
+    restored: Images = restore(out)
+    return restored
+
+
+def cores() -> int:
+    """How many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _finish(result: Array, quality: int | None, out: Array) -> None:
+    """Floats in [0, 1] become levels by truncation, as published; uint8 is taken as it is."""
+    from covshift.corruptions import kernels
+
+    if result.dtype == np.uint8:
+        out[...] = result
+    else:
+        kernels.quantise(result, out)
+    if quality is not None:
+        from covshift.corruptions.digital import jpeg
+
+        out[...] = jpeg(out, quality)
+
+
+def _unpack(images: Any) -> tuple[Array, Any]:
+    """The images as a contiguous NHWC array, and the way back to what they were."""
+    if isinstance(images, np.ndarray):
+        batch = _check_array(images, images.shape, "HWC or NHWC", channels=-1)
+        single = images.ndim == 3
+        return np.ascontiguousarray(batch[None] if single else batch), lambda out: out[0] if single else out
+    import torch
+
+    if not isinstance(images, torch.Tensor):
+        raise CovshiftError(
+            f"expected a NumPy array or a torch tensor, got {type(images).__name__}; np.asarray(image) makes one"
+        )
+    array = _check_array(images.detach().cpu().numpy(), tuple(images.shape), "CHW or NCHW", channels=-3)
+    single = images.ndim == 3
+    batch = np.ascontiguousarray(np.moveaxis(array[None] if single else array, 1, -1))
+
+    def restore(out: Array) -> "torch.Tensor":
+        tensor = torch.from_numpy(np.ascontiguousarray(np.moveaxis(out, -1, 1))).to(images.device)
+        return tensor[0] if single else tensor
+
+    return batch, restore
+
+
+def _check_array(array: Array, shape: tuple[int, ...], layout: str, channels: int) -> Array:
+    if array.dtype != np.uint8:
+        raise CovshiftError(
+            f"expected uint8 images (0 to 255), got {array.dtype}; scale floats in [0, 1] by 255 and round them"
+        )
+    if array.ndim not in (3, 4) or shape[channels] != 3:
+        raise CovshiftError(
+            f"expected RGB images, {layout}, got shape {shape}; repeat a grey channel thrice, drop an alpha channel"
+        )
+    height, width = (shape[-3], shape[-2]) if channels == -1 else (shape[-2], shape[-1])
+    if min(height, width) < SMALLEST:
+        raise CovshiftError(
+            f"expected images of at least {SMALLEST} x {SMALLEST} px, got {height} x {width}; enlarge them first"
+        )
+    return array
+
+
+def _check_severity(severity: int) -> int:
+    try:
+        level = 0 if isinstance(severity, bool) else operator.index(severity)
+    except TypeError:
+        level = 0
+    if not 1 <= level <= 5:
+        raise CovshiftError(f"expected a severity from 1 to 5, got {severity!r}")
+    return level
+
+
+def _check_indices(indices: int | Sequence[int] | None, count: int) -> list[int]:
+    positions = list(range(count)) if indices is None else np.atleast_1d(np.asarray(indices)).tolist()
+    if len(positions) != count:
+        raise CovshiftError(f"expected one index for each of {count} images, got {len(positions)}")
+    return positions
