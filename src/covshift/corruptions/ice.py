@@ -43,38 +43,40 @@ def draw(number: int) -> Array:
 def _feather(canvas: Array, rng: np.random.Generator, start: Array, angle: float, length: float) -> None:
     """A crystal: a bent stem, twigs to both sides of it that grow shorter to the tip, needles on the twigs."""
     points, angles = _stem(rng, start, angle, length, step=14)
-    _lines(canvas, np.stack([points[:-1], points[1:]], axis=1), 230, 3)
+    _lines(canvas, points[None], 230, 3)
     for i, twig in enumerate(_branches(rng, len(angles), 0.4 * length)):
         for side in (-1, 1):
             if twig > 5 and rng.random() < 0.7:
                 knots, headings = _stem(rng, points[i], angles[i] + side * BRANCH, twig, step=9)
-                _lines(canvas, np.stack([knots[:-1], knots[1:]], axis=1), 180 - 80 * i // len(angles), 2)
-                needles = _branches(rng, len(headings), 0.4 * twig)
-                for tilt in (-BRANCH, BRANCH):
-                    tips = knots[:-1] + needles[:, None] * _direction(headings + tilt)
-                    _lines(canvas, np.stack([knots[:-1], tips], axis=1), 140, 1)
+                _lines(canvas, knots[None], 180 - 80 * i // len(angles), 2)
+                needles, roots = _branches(rng, len(headings), 0.4 * twig)[:, None], knots[:-1]
+                tips = [roots + needles * _direction(headings + tilt) for tilt in (-BRANCH, BRANCH)]
+                _lines(canvas, np.stack([tips[0], roots, tips[1]], axis=1), 140, 1)
 
 
 def _stem(rng: np.random.Generator, start: Array, angle: float, length: float, step: float) -> tuple[Array, Array]:
     """The points along a bent line, and its direction at each but the last."""
     count = max(int(length / step), 1)
     angles = angle + rng.normal(0, 0.015) * np.arange(count)
-    return np.vstack([start, start + length / count * np.cumsum(_direction(angles), axis=0)]), angles
+    points = np.empty((count + 1, 2))
+    points[0] = start
+    points[1:] = start + length / count * np.cumsum(_direction(angles), axis=0)
+    return points, angles
 
 
 def _branches(rng: np.random.Generator, count: int, longest: float) -> Array:
     """Uneven lengths that shrink to nothing at the tip."""
-    return longest * np.linspace(1, 0, count, endpoint=False) * rng.uniform(0.5, 1.1, count)
+    return longest * (1 - np.arange(count) / count) * rng.uniform(0.5, 1.1, count)
 
 
 def _direction(angles: Array) -> Array:
-    return np.stack([np.cos(angles), np.sin(angles)], axis=1)
+    return np.column_stack((np.cos(angles), np.sin(angles)))
 
 
-def _lines(canvas: Array, segments: Array, shade: int, thickness: int) -> None:
+def _lines(canvas: Array, lines: Array, shade: int, thickness: int) -> None:
     # OpenCV takes sixteenths of a pixel with shift=4.
-    ends = np.rint(16 * segments).astype(np.int32)
-    cv2.polylines(canvas, list(ends), False, shade, thickness, cv2.LINE_AA, shift=4)
+    points = np.rint(16 * lines).astype(np.int32)
+    cv2.polylines(canvas, list(points), False, shade, thickness, cv2.LINE_AA, shift=4)
 
 
 def _clouds(rng: np.random.Generator, across: float, down: float) -> Array:

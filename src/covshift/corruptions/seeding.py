@@ -61,9 +61,9 @@ def poisson(rng: Rng, image: Array, photons: int) -> Array:
 @lru_cache
 def _poisson_tables(photons: int) -> tuple[Array, Array]:
     """For each of the 256 levels: the distribution function, and where to start to look in it, by 1/256 of chance."""
-    from scipy.stats import poisson
+    from scipy.special import pdtr
 
     rates = np.arange(256) / 255.0 * photons
-    cumulative = poisson.cdf(np.arange(int(photons + 10 * photons**0.5 + 30)), rates[:, None])
+    cumulative = pdtr(np.arange(int(photons + 10 * photons**0.5 + 30)), rates[:, None])
     starts = np.stack([np.searchsorted(row, np.arange(256) / 256) for row in cumulative])
     return cumulative, starts

@@ -34,7 +34,7 @@ def frost_source(frost: Frost = "procedural") -> str:
 
     >>> from covshift.corruptions import frost_source
     >>> frost_source([np.zeros((300, 300, 3), np.uint8)])
-    'arrays sha256:8f6c06ecb4ba'
+    'arrays sha256:efb44b8220da'
     """
     digest = hashlib.sha256()
     for texture in _load(frost):
