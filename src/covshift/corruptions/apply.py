@@ -62,7 +62,7 @@ def corrupt(
         frost: Ice for `frost`: "procedural" (drawn by covshift), "published" (found in an installed imagecorruptions),
             a folder of pictures, or a sequence of uint8 arrays.
         jpeg: Also pass the result through a JPEG of this quality; 85 is how ImageNet-C was published.
-        threads: How many images to work on at a time; by default, one for each core.
+        threads: How many images to work on at a time; by default one for each core, and one for images under 80 px.
 
     Returns:
         The corrupted images, of the same type and shape.
@@ -85,7 +85,7 @@ def corrupt(
             source = streams.at(positions[i]) if rng is None else rng
             _finish(function(batch[i], values, source), jpeg, out[i])
 
-    count = 1 if rng is not None else min(threads or cores(), len(batch))
+    count = 1 if rng is not None else min(threads or _useful_threads(*batch.shape[1:3]), len(batch))
     if count <= 1:
         work(0, len(batch))
     else:
@@ -97,19 +97,21 @@ def corrupt(
     return restored
 
 
-def cores() -> int:
-    """How many cores this process may use."""
+def _useful_threads(height: int, width: int) -> int:
+    """One for each core of this process; but on small images threads wait for the interpreter more than they work."""
+    if height * width < 80 * 80:
+        return 1
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _finish(result: Array, quality: int | None, out: Array) -> None:
     """Floats in [0, 1] become levels by truncation, as published; uint8 is taken as it is."""
-    from covshift.corruptions import kernels
+    from covshift.corruptions.kernels import quantise
 
     if result.dtype == np.uint8:
         out[...] = result
     else:
-        kernels.quantise(result, out)
+        quantise(result, out)
     if quality is not None:
         from covshift.corruptions.digital import jpeg
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import cv2
 import numpy as np
 
-from covshift.corruptions import kernels
+from covshift.corruptions.kernels import filters, quantise
 from covshift.corruptions.seeding import Array, Rng, integers
 
 
@@ -24,7 +24,7 @@ def half_gaussian(sigma: float, truncate: float = 4.0) -> Array:
 def smooth(image: Array, sigma: float) -> Array:
     """Gaussian blur of a float image (H, W, C), in its own precision."""
     out = np.empty_like(image)
-    kernels.gaussian(image, half_gaussian(sigma), out)
+    filters.gaussian(image, half_gaussian(sigma), out)
     return out
 
 
@@ -38,9 +38,9 @@ def glass_blur(image: Array, constants: tuple[float, int, int], rng: Rng) -> Arr
     sigma, reach, passes = constants
     height, width = image.shape[:2]
     panes = np.empty_like(image)
-    kernels.quantise(smooth(image / 255.0, sigma), panes)
+    quantise(smooth(image / 255.0, sigma), panes)
     size = (passes, max(height - 2 * reach, 0), max(width - 2 * reach, 0), 2)
-    kernels.shuffle(panes, integers(rng, -reach, reach, size), reach)
+    filters.shuffle(panes, integers(rng, -reach, reach, size), reach)
     return smooth(panes / 255.0, sigma)
 
 
@@ -83,7 +83,7 @@ def trail(radius: float, sigma: float, angle: float) -> Trail:
 def move(image: Array, radius: float, sigma: float, angle: float) -> Array:
     """Motion blur of a uint8 image (H, W, C)."""
     out = np.empty_like(image)
-    kernels.motion(image, *trail(radius, sigma, angle), out)
+    filters.motion(image, *trail(radius, sigma, angle), out)
     return out
 
 
@@ -122,7 +122,7 @@ def enlarge(image: Array, factors: tuple[float, ...]) -> Array:
     out = np.zeros_like(image)
     height, width = image.shape[:2]
     dtype = str(image.dtype)
-    kernels.zoom(image, *zoom_axes(height, factors, dtype), *zoom_axes(width, factors, dtype), out)
+    filters.zoom(image, *zoom_axes(height, factors, dtype), *zoom_axes(width, factors, dtype), out)
     return out
 
 

@@ -7,8 +7,8 @@ import cv2
 import numpy as np
 from scipy import fft
 
-from covshift.corruptions import kernels
 from covshift.corruptions.blur import half_gaussian
+from covshift.corruptions.kernels import quantise, sampling, weather
 from covshift.corruptions.seeding import Array, Rng
 
 LEVELS = np.arange(256).reshape(1, 256, 1) / 255.0
@@ -16,17 +16,17 @@ LEVELS = np.arange(256).reshape(1, 256, 1) / 255.0
 
 def contrast(image: Array, factor: float, rng: Rng) -> Array:
     """Each channel moves towards its mean."""
-    means = (image / 255.0).mean(axis=(0, 1))
+    means = sampling.channel_means(image)
     table = np.empty((1, 256, 3), np.uint8)
-    kernels.quantise((LEVELS - means) * factor + means, table)
+    quantise((LEVELS - means) * factor + means, table)
     return cv2.LUT(image, table)
 
 
 def saturate(image: Array, constants: tuple[float, float], rng: Rng) -> Array:
     """Colours fade or shout."""
     factor, added = constants
-    out = np.empty(image.shape)
-    kernels.shift_hsv(image, float(factor), float(added), 0.0, out)
+    out = np.empty_like(image)
+    weather.shift_hsv(image, float(factor), float(added), 0.0, out)
     return out
 
 
@@ -65,10 +65,10 @@ def elastic_transform(image: Array, constants: tuple[float, float, float], rng: 
     corners = np.array([width // 2, height // 2]) + arm * np.array([[1, 1], [1, -1], [-1, -1]])
     moved = corners.astype(np.float32) + rng.uniform(-jitter, jitter, (3, 2)).astype(np.float32)
     warped = np.empty(image.shape, np.float32)
-    kernels.warp(image / np.float32(255), invert(cv2.getAffineTransform(corners.astype(np.float32), moved)), warped)
+    sampling.warp(image / np.float32(255), invert(cv2.getAffineTransform(corners.astype(np.float32), moved)), warped)
     field = (smooth_field(rng.uniform(-1, 1, (2, height, width)), sigma) * strength).astype(np.float32)
     out = np.empty_like(warped)
-    kernels.displace(warped, field[0], field[1], out)
+    sampling.displace(warped, field[0], field[1], out)
     return out
 
 
@@ -98,7 +98,7 @@ def boxes(size: int, target: int) -> Boxes:
 def resize(image: Array, height: int, width: int) -> Array:
     """Box resampling of a uint8 image."""
     out = np.empty((height, width, image.shape[2]), np.uint8)
-    kernels.resample(image, *boxes(image.shape[1], width), *boxes(image.shape[0], height), out)
+    sampling.resample(image, *boxes(image.shape[1], width), *boxes(image.shape[0], height), out)
     return out
 
 

@@ -51,7 +51,7 @@ def poisson(rng: Rng, image: Array, photons: int) -> Array:
     """A Poisson count for each value of a uint8 image, where white sends this many photons."""
     if isinstance(rng, np.random.RandomState):
         return rng.poisson(image / 255.0 * photons)
-    from covshift.corruptions import kernels
+    from covshift.corruptions.kernels import noise as kernels
 
     counts = np.empty(image.shape, np.int64)
     kernels.invert_poisson(image.ravel(), rng.random(image.size), *_poisson_tables(photons), counts.ravel())

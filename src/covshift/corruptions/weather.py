@@ -3,8 +3,9 @@
 import cv2
 import numpy as np
 
-from covshift.corruptions import kernels
 from covshift.corruptions.blur import enlarge, move, smooth
+from covshift.corruptions.kernels import quantise
+from covshift.corruptions.kernels import weather as kernels
 from covshift.corruptions.seeding import Array, Rng, integers
 
 WATER = np.array([175, 238, 238], np.float32) / 255
@@ -18,10 +19,10 @@ def snow(image: Array, constants: tuple[float, ...], rng: Rng) -> Array:
     layer = enlarge(noise[..., None], (factor,))
     layer[layer < threshold] = 0
     flakes = np.empty(layer.shape, np.uint8)
-    kernels.quantise(layer, flakes)
+    quantise(layer, flakes)
     flakes = move(flakes, radius, blur, rng.uniform(-135, -45))
     unit = image / np.float32(255)
-    out = np.empty(image.shape)
+    out = np.empty_like(image)
     kernels.snowfall(unit, cv2.cvtColor(unit, cv2.COLOR_RGB2GRAY), flakes, keep, out)
     return out
 
@@ -43,14 +44,14 @@ def fog(image: Array, constants: tuple[float, float], rng: Rng) -> Array:
     """Fractal clouds."""
     strength, decay = constants
     side = 1 << (max(image.shape[:2]) - 1).bit_length()
-    out = np.empty(image.shape)
+    out = np.empty_like(image)
     kernels.add_fog(image, kernels.plasma(rng.random(side * side - 1), side, float(decay)), strength, out)
     return out
 
 
 def brightness(image: Array, added: float, rng: Rng) -> Array:
     """More light: the value of HSV goes up."""
-    out = np.empty(image.shape)
+    out = np.empty_like(image)
     kernels.shift_hsv(image, 1.0, 0.0, added, out)
     return out
 

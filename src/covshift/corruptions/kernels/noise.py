@@ -1,0 +1,39 @@
+"""Loops of the noises."""
+
+from covshift.corruptions.kernels import Array, kernel, level
+
+
+@kernel
+def add_noise(image: Array, noise: Array, scale: float, out: Array) -> None:
+    """Image plus scaled noise, on the scale where white is 1."""
+    for i in range(image.size):
+        out[i] = level(image[i] / 255.0 + scale * noise[i])
+
+
+@kernel
+def speckle(image: Array, noise: Array, scale: float, out: Array) -> None:
+    """Image plus noise in proportion to it."""
+    for i in range(image.size):
+        x = image[i] / 255.0
+        out[i] = level(x + x * (scale * noise[i]))
+
+
+@kernel
+def salt_and_pepper(image: Array, hit: Array, salt: Array, amount: float, out: Array) -> None:
+    """White or black where `hit` is below `amount`, the image elsewhere."""
+    for i in range(image.size):
+        out[i] = level(image[i] / 255.0)
+        if hit[i] < amount:
+            out[i] = 255 if salt[i] < 0.5 else 0
+
+
+@kernel
+def invert_poisson(image: Array, chance: Array, cumulative: Array, starts: Array, out: Array) -> None:
+    """The least count whose distribution function is above the chance, for each value's own rate."""
+    last = cumulative.shape[1] - 1
+    for i in range(image.size):
+        level, u = image[i], chance[i]
+        count = starts[level, int(u * 256)]
+        while count < last and cumulative[level, count] <= u:
+            count += 1
+        out[i] = count

@@ -1,0 +1,116 @@
+"""Loops of snow, ice, fog and light."""
+
+import numpy as np
+
+from covshift.corruptions.kernels import Array, kernel, level
+
+
+@kernel
+def plasma(noise: Array, side: int, decay: float) -> Array:
+    """Fractal clouds in [0, 1] by diamonds and squares on a torus, from side * side - 1 numbers in [0, 1)."""
+    cloud = np.zeros((side, side), np.float64)
+    amplitude, step, used = 100.0, side, 0
+    while step >= 2:
+        half, cells = step // 2, side // step
+        for i in range(cells):
+            for j in range(cells):
+                y, x, down, right = i * step, j * step, (i + 1) % cells * step, (j + 1) % cells * step
+                total = (cloud[y, x] + cloud[down, x]) + (cloud[y, right] + cloud[down, right])
+                wobble = -amplitude + (amplitude + amplitude) * noise[used]
+                cloud[y + half, x + half] = total / 4 + amplitude * wobble
+                used += 1
+        for i in range(cells):
+            for j in range(cells):
+                y, x, up, right = i * step, j * step, (i - 1) % cells * step, (j + 1) % cells * step
+                total = (cloud[y + half, x + half] + cloud[up + half, x + half]) + (cloud[y, x] + cloud[y, right])
+                wobble = -amplitude + (amplitude + amplitude) * noise[used]
+                cloud[y, x + half] = total / 4 + amplitude * wobble
+                used += 1
+        for i in range(cells):
+            for j in range(cells):
+                y, x, left, down = i * step, j * step, (j - 1) % cells * step, (i + 1) % cells * step
+                total = (cloud[y + half, x + half] + cloud[y + half, left + half]) + (cloud[y, x] + cloud[down, x])
+                wobble = -amplitude + (amplitude + amplitude) * noise[used]
+                cloud[y + half, x] = total / 4 + amplitude * wobble
+                used += 1
+        step = half
+        amplitude /= decay
+    cloud -= cloud.min()
+    cloud /= cloud.max()
+    return cloud
+
+
+@kernel
+def add_fog(image: Array, cloud: Array, strength: float, out: Array) -> None:
+    """Image plus clouds, scaled back so that its brightest value stays what it was."""
+    brightest = image.max() / 255.0
+    for y in range(image.shape[0]):
+        for x in range(image.shape[1]):
+            grey = strength * cloud[y, x]
+            for c in range(image.shape[2]):
+                out[y, x, c] = level((image[y, x, c] / 255.0 + grey) * brightest / (brightest + strength))
+
+
+@kernel
+def shift_hsv(image: Array, factor: float, saturation: float, value: float, out: Array) -> None:
+    """Scale and shift the saturation, shift the value, in hue, saturation and value."""
+    for y in range(image.shape[0]):
+        for x in range(image.shape[1]):
+            r, g, b = image[y, x, 0] / 255.0, image[y, x, 1] / 255.0, image[y, x, 2] / 255.0
+            top = max(r, g, b)
+            spread = top - min(r, g, b)
+            h, s, v = 0.0, 0.0, top
+            if spread > 0.0:
+                s = spread / top
+                # Of equal largest channels the last one gives the hue.
+                if b == top:
+                    h = 4.0 + (r - g) / spread
+                elif g == top:
+                    h = 2.0 + (b - r) / spread
+                else:
+                    h = (g - b) / spread
+                h = h / 6.0
+                if h < 0.0:
+                    h += 1.0
+            s = min(max(s * factor + saturation, 0.0), 1.0)
+            v = min(max(v + value, 0.0), 1.0)
+            sector = np.floor(h * 6.0)
+            f = h * 6.0 - sector
+            p, q, t = v * (1.0 - s), v * (1.0 - f * s), v * (1.0 - (1.0 - f) * s)
+            side = int(sector) % 6
+            if side == 0:
+                r, g, b = v, t, p
+            elif side == 1:
+                r, g, b = q, v, p
+            elif side == 2:
+                r, g, b = p, v, t
+            elif side == 3:
+                r, g, b = p, q, v
+            elif side == 4:
+                r, g, b = t, p, v
+            else:
+                r, g, b = v, p, q
+            out[y, x, 0], out[y, x, 1], out[y, x, 2] = level(r), level(g), level(b)
+
+
+@kernel
+def blend(image: Array, ice: Array, kept: float, added: float, out: Array) -> None:
+    """A weighted sum of two uint8 images, cut at white and to whole levels."""
+    for y in range(image.shape[0]):
+        for x in range(image.shape[1]):
+            for c in range(image.shape[2]):
+                out[y, x, c] = np.uint8(np.int32(min(kept * image[y, x, c] + added * ice[y, x, c], 255.0)))
+
+
+@kernel
+def snowfall(unit: Array, grey: Array, flakes: Array, keep: float, out: Array) -> None:
+    """Whiten a float32 image, then add the flakes and the flakes turned by half a circle."""
+    height, width, channels = unit.shape
+    share, rest = np.float32(keep), np.float32(1 - keep)
+    for y in range(height):
+        for x in range(width):
+            white = grey[y, x] * np.float32(1.5) + np.float32(0.5)
+            here, there = flakes[y, x, 0] / 255.0, flakes[height - 1 - y, width - 1 - x, 0] / 255.0
+            for c in range(channels):
+                scene = share * unit[y, x, c] + rest * max(unit[y, x, c], white)
+                out[y, x, c] = level(scene + here + there)
