@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -37,7 +38,7 @@ def test_changes_the_image_at_every_severity(name):
         outputs = [corrupt(image, name, severity) for severity in range(1, 6)]
         assert all(out.dtype == np.uint8 and out.shape == image.shape for out in outputs)
         assert all((out != image).any() for out in outputs)
-        assert all((a != b).any() for a, b in zip(outputs, outputs[1:], strict=False))
+        assert all((a != b).any() for a, b in pairwise(outputs))
         np.testing.assert_array_equal(image, before)
 
 

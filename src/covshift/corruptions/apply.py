@@ -68,7 +68,7 @@ def corrupt(
         The corrupted images, of the same type and shape.
     """
     batch, restore = _unpack(images)
-    level = _check_severity(severity)
+    level = check_severity(severity)
     category(name)
     size = nearest_size(*batch.shape[1:3]) if constants is None else constants
     if size not in SEVERITY:
@@ -85,7 +85,9 @@ def corrupt(
             source = streams.at(positions[i]) if rng is None else rng
             _finish(function(batch[i], values, source), jpeg, out[i])
 
-    count = 1 if rng is not None else min(threads or _useful_threads(*batch.shape[1:3]), len(batch))
+    # On small images threads wait for the interpreter more than they work.
+    default = cores() if batch.shape[1] * batch.shape[2] >= 80 * 80 else 1
+    count = 1 if rng is not None else min(threads or default, len(batch))
     if count <= 1:
         work(0, len(batch))
     else:
@@ -97,10 +99,8 @@ def corrupt(
     return restored
 
 
-def _useful_threads(height: int, width: int) -> int:
-    """One for each core of this process; but on small images threads wait for the interpreter more than they work."""
-    if height * width < 80 * 80:
-        return 1
+def cores() -> int:
+    """How many cores this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -158,7 +158,8 @@ def _check_array(array: Array, shape: tuple[int, ...], layout: str, channels: in
     return array
 
 
-def _check_severity(severity: int) -> int:
+def check_severity(severity: int) -> int:
+    """The severity as an int from 1 to 5, or an error."""
     try:
         level = 0 if isinstance(severity, bool) else operator.index(severity)
     except TypeError:

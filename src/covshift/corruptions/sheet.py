@@ -1,0 +1,32 @@
+"""The contact sheet: one image under every corruption at every severity."""
+
+import numpy as np
+from PIL import Image, ImageDraw, ImageFont
+
+from covshift.corruptions.apply import corrupt
+from covshift.corruptions.registry import names
+from covshift.corruptions.seeding import Array
+
+LABEL, GAP = 150, 4
+
+
+def contact_sheet(image: Array, *, tile: int = 112, seed: int = 0, frost: str = "procedural") -> Array:
+    """A row for each of the 19 corruptions, a column for each severity, with labels.
+
+    >>> contact_sheet(np.zeros((32, 32, 3), np.uint8), tile=32).shape
+    (712, 330, 3)
+    """
+    rows = names("all")
+    width, height = LABEL + 5 * (tile + GAP), 24 + GAP + len(rows) * (tile + GAP)
+    sheet = Image.new("RGB", (width, height), "white")
+    pen, font = ImageDraw.Draw(sheet), ImageFont.load_default(13)
+    for i, name in enumerate(rows):
+        top = 24 + GAP + i * (tile + GAP)
+        pen.text((8, top + tile / 2), name.replace("_", " "), "black", font, anchor="lm")
+        for severity in range(1, 6):
+            left = LABEL + (severity - 1) * (tile + GAP)
+            if i == 0:
+                pen.text((left + tile / 2, 14), str(severity), "black", font, anchor="mm")
+            result = Image.fromarray(corrupt(image, name, severity, seed=seed, frost=frost))
+            sheet.paste(result.resize((tile, tile), Image.Resampling.BOX), (left, top))
+    return np.asarray(sheet)

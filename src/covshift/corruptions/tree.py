@@ -1,0 +1,156 @@
+"""A whole corrupted data set on disk: `corruption/severity/class/file.JPEG`, as ImageNet-C was published."""
+
+import hashlib
+import json
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import product
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from covshift.corruptions.apply import check_severity, cores, corrupt
+from covshift.corruptions.pictures import SUFFIXES, read, replacing, write
+from covshift.corruptions.registry import category
+from covshift.corruptions.textures import frost_source
+from covshift.errors import CovshiftError
+
+SETTINGS = "covshift-corrupt.json"
+"""The file in a tree that says how its pictures were made."""
+
+BLOCK = 64
+"""Pictures handed out at a time: an error stops the run soon, and a large data set is no large queue."""
+
+
+class Recipe(NamedTuple):
+    """How pictures are corrupted: everything but which pictures, and where they go."""
+
+    corruptions: tuple[str, ...]
+    severities: tuple[int, ...] = (1, 2, 3, 4, 5)
+    crop: bool = True
+    quality: int | None = 85
+    seed: int = 0
+    frost: str = "procedural"
+
+    @property
+    def cells(self) -> list[tuple[str, int]]:
+        """Each corruption at each severity."""
+        return list(product(self.corruptions, self.severities))
+
+    def path(self, name: str, severity: int, file: Path) -> Path:
+        """Where, below the target, a picture's corrupted version goes."""
+        return Path(name) / str(severity) / file.with_suffix(".png" if self.quality is None else ".JPEG")
+
+
+class Report(NamedTuple):
+    """How many pictures a run wrote, how many were there already, and which it could not read."""
+
+    written: int
+    found: int
+    broken: tuple[Path, ...]
+
+
+def pictures(source: Path) -> list[Path]:
+    """All pictures under a folder, sorted, relative to it."""
+    if not source.is_dir():
+        raise CovshiftError(f"expected a folder with a folder of pictures for each class, got {source}")
+    files = sorted(f.relative_to(source) for f in source.rglob("*") if f.suffix.lower() in SUFFIXES and f.is_file())
+    if not files:
+        raise CovshiftError(f"expected pictures ({', '.join(sorted(SUFFIXES))}) under {source}, found none")
+    return files
+
+
+def write_tree(
+    source: Path,
+    target: Path,
+    recipe: Recipe,
+    *,
+    shard: tuple[int, int] = (0, 1),
+    skip_broken: bool = False,
+    threads: int | None = None,
+    advance: Callable[[int], None] = lambda steps: None,
+) -> Report:
+    """Corrupt all pictures under a folder; those that are there already stay, so a killed run goes on where it was.
+
+    A picture's index, and with it its noise, is its place in the sorted list of all pictures under `source`. So a run
+    that was killed, or split into shards, ends with the same bytes as one that was not.
+
+    Args:
+        source: A folder of class folders with pictures.
+        target: The folder to write `corruption/severity/class/file.JPEG` to.
+        recipe: What to make.
+        shard: (i, n) takes every n-th picture, from the i-th on.
+        skip_broken: Go on without the pictures that cannot be read.
+        threads: How many pictures to work on at a time; by default one for each core.
+        advance: Is told how many more corrupted pictures are there.
+    """
+    files = pictures(source)
+    _check(recipe, files)
+    if target.resolve().is_relative_to(source.resolve()):
+        raise CovshiftError(f"expected a target outside the source, got {target}: its pictures would become sources")
+    _agree(target / SETTINGS, _settings(recipe, files))
+
+    def work(index: int) -> int | None:
+        missing = [cell for cell in recipe.cells if not (target / recipe.path(*cell, files[index])).exists()]
+        advance(len(recipe.cells) - len(missing))
+        if not missing:
+            return 0
+        try:
+            image = read(source / files[index], crop=recipe.crop)
+        except CovshiftError as error:
+            if not skip_broken:
+                raise CovshiftError(f"{error}; mend or remove it, or go on without it: --skip-broken") from error
+            advance(len(missing))
+            return None
+        for name, severity in missing:
+            result = corrupt(image, name, severity, seed=recipe.seed, indices=index, frost=recipe.frost, threads=1)
+            write(result, target / recipe.path(name, severity, files[index]), recipe.quality)
+            advance(1)
+        return len(missing)
+
+    mine = range(len(files))[shard[0] :: shard[1]]
+    made: list[int | None] = []
+    with ThreadPoolExecutor(threads or cores()) as pool:
+        for start in range(0, len(mine), BLOCK):
+            made += pool.map(work, mine[start : start + BLOCK])
+    broken = tuple(source / files[i] for i, count in zip(mine, made, strict=True) if count is None)
+    written = sum(count for count in made if count is not None)
+    return Report(written, len(recipe.cells) * (len(mine) - len(broken)) - written, broken)
+
+
+def _check(recipe: Recipe, files: Sequence[Path]) -> None:
+    """What would fail after hours fails now."""
+    for name, severity in recipe.cells:
+        category(name)
+        check_severity(severity)
+    if recipe.quality is not None and not 1 <= recipe.quality <= 95:
+        raise CovshiftError(f"expected a JPEG quality from 1 to 95, got {recipe.quality}; --png writes without loss")
+    seen: dict[Path, Path] = {}
+    for file in files:
+        other = seen.setdefault(file.with_suffix(""), file)
+        if other != file:
+            raise CovshiftError(f"{other} and {file} would be written to the same name; rename one of them")
+
+
+def _settings(recipe: Recipe, files: Sequence[Path]) -> dict[str, Any]:
+    names = "\n".join(file.as_posix() for file in files)
+    ice = {"frost": frost_source(recipe.frost)} if "frost" in recipe.corruptions else {}
+    return {
+        "seed": recipe.seed,
+        "crop": recipe.crop,
+        "quality": recipe.quality,
+        "pictures": f"{len(files)} sha256:{hashlib.sha256(names.encode()).hexdigest()[:12]}",
+        **ice,
+    }
+
+
+def _agree(path: Path, settings: dict[str, Any]) -> None:
+    """Refuse to mix pictures made in different ways in one tree; record how they are made."""
+    before = json.loads(path.read_text()) if path.exists() else {}
+    for key, value in settings.items():
+        if before.get(key, value) != value:
+            raise CovshiftError(
+                f"{path.parent} was begun with {key} {before[key]!r}, this run has {value!r}; "
+                "repeat the first run's settings, or write to another folder"
+            )
+    with replacing(path) as part:
+        part.write_text(json.dumps(before | settings, indent=1) + "\n")

@@ -1,0 +1,200 @@
+"""`covshift corrupt`: whole trees, resumed, sharded, with odd and broken pictures; and the contact sheet."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+from PIL import Image
+from typer.testing import CliRunner
+
+from covshift import corrupt
+from covshift._torchvision import torchvision
+from covshift.cli import app
+from covshift.corruptions import names
+from covshift.corruptions.pictures import read
+
+
+def run(*arguments):
+    return CliRunner().invoke(app, ["corrupt", *map(str, arguments)])
+
+
+def scene(width, height, seed=0):
+    rng = np.random.default_rng(seed)
+    small = rng.integers(0, 256, (5, 7, 3), dtype=np.uint8)
+    return Image.fromarray(small).resize((width, height), Image.Resampling.BICUBIC)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Two classes, five pictures of different shapes."""
+    source = tmp_path / "val"
+    for i, size in enumerate([(300, 260), (260, 300), (500, 375), (64, 64), (256, 256)]):
+        place = source / ("cat" if i < 3 else "dog") / f"val_{i}.JPEG"
+        place.parent.mkdir(parents=True, exist_ok=True)
+        scene(*size, seed=i).save(place, quality=95)
+    return source
+
+
+def contents(target):
+    return {p.relative_to(target).as_posix(): p.read_bytes() for p in target.rglob("*") if p.is_file()}
+
+
+def test_all_writes_the_imagenet_c_tree(folder, tmp_path):
+    target = tmp_path / "c"
+    result = run(folder, target, "--all")
+    assert result.exit_code == 0, result.output
+    assert f"{5 * 95} pictures written" in result.output
+    for name in names("all"):
+        for severity in range(1, 6):
+            found = sorted(f"{p.parent.name}/{p.name}" for p in target.glob(f"{name}/{severity}/*/*"))
+            assert found == ["cat/val_0.JPEG", "cat/val_1.JPEG", "cat/val_2.JPEG", "dog/val_3.JPEG", "dog/val_4.JPEG"]
+    with Image.open(target / "fog" / "3" / "dog" / "val_3.JPEG") as picture:
+        assert picture.size == (224, 224)
+        assert picture.format == "JPEG"
+
+
+def test_a_file_is_what_corrupt_makes_of_the_cropped_picture(folder, tmp_path):
+    transforms = torchvision.transforms
+    crop = transforms.Compose([transforms.Resize(256), transforms.CenterCrop(224)])
+    run(folder, tmp_path / "png", "--corruption", "snow", "--severity", 2, "--png", "--seed", 3)
+    run(folder, tmp_path / "jpeg", "--corruption", "snow", "--severity", 2, "--seed", 3)
+    for index, file in enumerate(sorted(folder.rglob("*.JPEG"))):
+        image = np.asarray(crop(Image.open(file).convert("RGB")))
+        inside = f"snow/2/{file.parent.name}/{file.stem}"
+        lossless = np.asarray(Image.open(tmp_path / "png" / f"{inside}.png"))
+        np.testing.assert_array_equal(lossless, corrupt(image, "snow", 2, seed=3, indices=index))
+        published = np.asarray(Image.open(tmp_path / "jpeg" / f"{inside}.JPEG"))
+        np.testing.assert_array_equal(published, corrupt(image, "snow", 2, seed=3, indices=index, jpeg=85))
+
+
+def test_shards_and_threads_end_with_the_same_bytes(folder, tmp_path):
+    options = ("--corruption", "gaussian_noise", "--corruption", "frost", "--severity", 1)
+    run(folder, tmp_path / "whole", *options, "--threads", 1)
+    for shard in ("0/2", "1/2"):
+        assert run(folder, tmp_path / "parts", *options, "--shard", shard).exit_code == 0
+    assert contents(tmp_path / "whole") == contents(tmp_path / "parts")
+
+
+def test_goes_on_after_a_kill(folder, tmp_path):
+    target, whole = tmp_path / "killed", tmp_path / "whole"
+    command = [sys.executable, "-m", "covshift", "corrupt", str(folder), str(target), "--all"]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 60
+    while len(list(target.glob("*/*/*/val*"))) < 20 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    begun = contents(target)
+    assert 20 <= len([name for name in begun if "/." not in name]) < 5 * 95
+    for path in target.glob("*/*/*/val*"):
+        Image.open(path).load()
+    result = run(folder, target, "--all")
+    assert result.exit_code == 0, result.output
+    assert " 0 were there" not in result.output
+    run(folder, whole, "--all")
+    assert contents(target) == contents(whole)
+    assert "0 pictures written" in run(folder, target, "--all").output
+
+
+def test_refuses_to_mix_settings_in_one_tree(folder, tmp_path):
+    run(folder, tmp_path / "c", "--corruption", "fog", "--severity", 1)
+    recorded = json.loads((tmp_path / "c" / "covshift-corrupt.json").read_text())
+    assert recorded["seed"] == 0
+    assert "frost" not in recorded
+    result = run(folder, tmp_path / "c", "--corruption", "fog", "--severity", 1, "--seed", 1)
+    assert result.exit_code == 1
+    assert "was begun with seed 0" in result.output
+    assert run(folder, tmp_path / "c", "--corruption", "frost", "--severity", 1).exit_code == 0
+    assert "procedural" in json.loads((tmp_path / "c" / "covshift-corrupt.json").read_text())["frost"]
+
+
+ODD = {
+    "grey.png": Image.new("L", (300, 280), 90),
+    "bilevel.png": Image.new("1", (300, 280), 1),
+    "alpha.png": Image.new("RGBA", (300, 280), (10, 200, 30, 90)),
+    "grey_alpha.png": Image.new("LA", (300, 280), (10, 90)),
+    "palette.png": scene(300, 280).convert("P"),
+    "cmyk.jpg": scene(300, 280).convert("CMYK"),
+    "deep.png": Image.fromarray(np.full((280, 300), 40_000, np.uint16)),
+    "dot.png": Image.new("RGB", (1, 1), (200, 100, 50)),
+    "line.png": Image.new("RGB", (3, 4000), (200, 100, 50)),
+    "hair.png": Image.new("RGB", (1, 30_000), (200, 100, 50)),
+    "huge.jpg": Image.new("L", (9000, 5000), 7),
+}
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_odd_pictures_are_read(name, tmp_path):
+    ODD[name].save(tmp_path / name)
+    image = read(tmp_path / name, crop=True)
+    assert image.shape == (224, 224, 3)
+    assert image.dtype == np.uint8
+    if name == "deep.png":
+        assert image[0, 0].tolist() == [40_000 // 257] * 3
+    if name in ("dot.png", "line.png", "hair.png"):
+        assert (image == [200, 100, 50]).all()
+
+
+def test_broken_pictures_are_named_and_skipped_on_request(folder, tmp_path):
+    (folder / "cat" / "cut.jpg").write_bytes((folder / "cat" / "val_2.JPEG").read_bytes()[:900])
+    (folder / "dog" / "text.png").write_text("no picture")
+    options = (folder, tmp_path / "c", "--corruption", "contrast", "--severity", 1)
+    result = run(*options)
+    assert result.exit_code == 1
+    assert "cut.jpg" in result.output
+    assert "--skip-broken" in result.output
+    result = run(*options, "--skip-broken")
+    assert result.exit_code == 0
+    assert "2 could not be read" in result.output
+    assert "text.png" in result.output
+    assert len(list((tmp_path / "c").glob("contrast/1/*/*"))) == 5
+
+
+def test_one_picture(tmp_path):
+    scene(300, 200).save(tmp_path / "cat.png")
+    assert run(tmp_path / "cat.png", tmp_path / "out.png", "--corruption", "fog", "--severity", 3).exit_code == 0
+    expected = corrupt(np.asarray(scene(300, 200)), "fog", 3)
+    np.testing.assert_array_equal(np.asarray(Image.open(tmp_path / "out.png")), expected)
+
+
+def test_sheet(tmp_path):
+    scene(300, 280).save(tmp_path / "cat.png")
+    result = run("--sheet", tmp_path / "sheet.png", tmp_path / "cat.png")
+    assert result.exit_code == 0, result.output
+    sheet = np.asarray(Image.open(tmp_path / "sheet.png"))
+    assert sheet.shape[0] > 19 * 112
+    assert sheet.shape[1] > 5 * 112
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["--corruption", "frots", "--severity", "1"], "did you mean 'frost'"),
+        (["--corruption", "fog", "--severity", "9"], "severity from 1 to 5, got 9"),
+        ([], "either --all or at least one --corruption"),
+        (["--all", "--corruption", "fog"], "either --all or"),
+        (["--all", "--shard", "2/2"], "--shard I/N"),
+        (["--all", "--quality", "0"], "quality from 1 to 95"),
+        (["--corruption", "frost", "--frost", "nowhere"], "no folder"),
+    ],
+)
+def test_errors_are_one_line(folder, tmp_path, options, says):
+    result = run(folder, tmp_path / "c", *options)
+    assert result.exit_code == 1
+    assert says in result.output
+    assert "Traceback" not in result.output
+
+
+def test_bad_places(folder, tmp_path):
+    assert "expected a folder" in run(tmp_path / "none", tmp_path / "c", "--all").output
+    (tmp_path / "empty").mkdir()
+    assert "found none" in run(tmp_path / "empty", tmp_path / "c", "--all").output
+    assert "outside the source" in run(folder, folder / "c", "--all").output
+    assert "a source and a target" in run(folder, "--all").output
+    scene(64, 64).save(folder / "cat" / "val_0.png")
+    assert "same name" in run(folder, tmp_path / "c", "--all").output
