@@ -40,6 +40,7 @@ format: $(READY)
 
 speed: $(READY)
 	$(BIN)/python benchmarks/adapt.py
+	$(BIN)/python benchmarks/corruptions.py
 
 docs: $(READY)
 	$(BIN)/mkdocs build --strict

@@ -69,16 +69,22 @@ def mud(image: Array, spots: Array, blur: float) -> Array:
     """Cover the spots with brown."""
     cover = smooth(spots.astype(np.float32)[..., None], blur)
     cover[cover < 0.8] = 0
-    return np.asarray(image / np.float32(255) * (1 - cover) + MUD * cover)
+    return _tint(image, cover[..., 0], MUD, 1 - cover[..., 0])
 
 
 def water(image: Array, liquid: Array, strength: float) -> Array:
     """Lighten the drops, as if lit from one side: a relief of the distance to their edges."""
     # The published cast wraps around above 255; the few pixels where it does are part of the benchmark.
-    drops = (liquid * 255).astype(np.int64).astype(np.uint8)
+    drops = (liquid * 255).astype(np.int32).astype(np.uint8)
     distance = cv2.distanceTransform(255 - cv2.Canny(drops, 50, 150), cv2.DIST_L2, 5)
     depth = cv2.equalizeHist(cv2.blur(np.minimum(distance, 20), (3, 3)).astype(np.uint8))
     relief = cv2.filter2D(depth, cv2.CV_8U, np.array([[-2, -1, 0], [-1, 1, 1], [0, 1, 2]], np.float32))
     light = drops * cv2.blur(relief, (3, 3)).astype(np.float32)
     light = light / max(light.max(), np.float32(1)) * np.float32(strength)
-    return np.asarray(image / np.float32(255) + light[..., None] * WATER)
+    return _tint(image, light, WATER, np.ones_like(light))
+
+
+def _tint(image: Array, cover: Array, colour: Array, kept: Array) -> Array:
+    out = np.empty_like(image)
+    kernels.tint(image, cover, colour, kept, out)
+    return out

@@ -6,6 +6,18 @@ from covshift.corruptions.kernels import Array, kernel, level
 
 
 @kernel
+def after(index: int, count: int) -> int:
+    """The next index on a ring; a division here would take longer than all the rest."""
+    return index + 1 if index + 1 < count else 0
+
+
+@kernel
+def before(index: int, count: int) -> int:
+    """The index before on a ring."""
+    return index - 1 if index > 0 else count - 1
+
+
+@kernel
 def plasma(noise: Array, side: int, decay: float) -> Array:
     """Fractal clouds in [0, 1] by diamonds and squares on a torus, from side * side - 1 numbers in [0, 1)."""
     cloud = np.zeros((side, side), np.float64)
@@ -14,21 +26,21 @@ def plasma(noise: Array, side: int, decay: float) -> Array:
         half, cells = step // 2, side // step
         for i in range(cells):
             for j in range(cells):
-                y, x, down, right = i * step, j * step, (i + 1) % cells * step, (j + 1) % cells * step
+                y, x, down, right = i * step, j * step, after(i, cells) * step, after(j, cells) * step
                 total = (cloud[y, x] + cloud[down, x]) + (cloud[y, right] + cloud[down, right])
                 wobble = -amplitude + (amplitude + amplitude) * noise[used]
                 cloud[y + half, x + half] = total / 4 + amplitude * wobble
                 used += 1
         for i in range(cells):
             for j in range(cells):
-                y, x, up, right = i * step, j * step, (i - 1) % cells * step, (j + 1) % cells * step
+                y, x, up, right = i * step, j * step, before(i, cells) * step, after(j, cells) * step
                 total = (cloud[y + half, x + half] + cloud[up + half, x + half]) + (cloud[y, x] + cloud[y, right])
                 wobble = -amplitude + (amplitude + amplitude) * noise[used]
                 cloud[y, x + half] = total / 4 + amplitude * wobble
                 used += 1
         for i in range(cells):
             for j in range(cells):
-                y, x, left, down = i * step, j * step, (j - 1) % cells * step, (i + 1) % cells * step
+                y, x, left, down = i * step, j * step, before(j, cells) * step, after(i, cells) * step
                 total = (cloud[y + half, x + half] + cloud[y + half, left + half]) + (cloud[y, x] + cloud[down, x])
                 wobble = -amplitude + (amplitude + amplitude) * noise[used]
                 cloud[y + half, x] = total / 4 + amplitude * wobble
@@ -44,11 +56,14 @@ def plasma(noise: Array, side: int, decay: float) -> Array:
 def add_fog(image: Array, cloud: Array, strength: float, out: Array) -> None:
     """Image plus clouds, scaled back so that its brightest value stays what it was."""
     brightest = image.max() / 255.0
+    row = np.empty(3 * image.shape[1])
     for y in range(image.shape[0]):
         for x in range(image.shape[1]):
-            grey = strength * cloud[y, x]
-            for c in range(image.shape[2]):
-                out[y, x, c] = level((image[y, x, c] / 255.0 + grey) * brightest / (brightest + strength))
+            for c in range(3):
+                row[3 * x + c] = strength * cloud[y, x]
+        source, target = image[y].reshape(-1), out[y].reshape(-1)
+        for i in range(row.size):
+            target[i] = level((source[i] / 255.0 + row[i]) * brightest / (brightest + strength))
 
 
 @kernel
@@ -98,19 +113,29 @@ def blend(image: Array, ice: Array, kept: float, added: float, out: Array) -> No
     """A weighted sum of two uint8 images, cut at white and to whole levels."""
     for y in range(image.shape[0]):
         for x in range(image.shape[1]):
-            for c in range(image.shape[2]):
+            for c in range(3):
                 out[y, x, c] = np.uint8(np.int32(min(kept * image[y, x, c] + added * ice[y, x, c], 255.0)))
 
 
 @kernel
 def snowfall(unit: Array, grey: Array, flakes: Array, keep: float, out: Array) -> None:
     """Whiten a float32 image, then add the flakes and the flakes turned by half a circle."""
-    height, width, channels = unit.shape
+    height, width = unit.shape[:2]
     share, rest = np.float32(keep), np.float32(1 - keep)
     for y in range(height):
         for x in range(width):
             white = grey[y, x] * np.float32(1.5) + np.float32(0.5)
             here, there = flakes[y, x, 0] / 255.0, flakes[height - 1 - y, width - 1 - x, 0] / 255.0
-            for c in range(channels):
+            for c in range(3):
                 scene = share * unit[y, x, c] + rest * max(unit[y, x, c], white)
                 out[y, x, c] = level(scene + here + there)
+
+
+@kernel
+def tint(image: Array, cover: Array, colour: Array, kept: Array, out: Array) -> None:
+    """Where it is covered, a share of the image, plus the colour times the cover, in single precision."""
+    for y in range(image.shape[0]):
+        for x in range(image.shape[1]):
+            for c in range(3):
+                unit = np.float32(image[y, x, c]) / np.float32(255)
+                out[y, x, c] = level(unit * kept[y, x] + colour[c] * cover[y, x])

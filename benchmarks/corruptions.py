@@ -1,0 +1,181 @@
+"""How fast the corruptions are: against imagecorruptions at 224 px, and alone at 32 px.
+
+imagecorruptions does not run beside current packages, so it gets an environment of its own (Python 3.8 to 3.10 and the
+packages of its time), made once in the user's cache folder. A worker in there answers timing requests in turn with
+covshift, on the same images. Each is timed as it is used: imagecorruptions image by image, covshift batch by batch.
+
+    python benchmarks/corruptions.py [--repeats 3] [--images 64]
+"""
+
+import argparse
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+
+from covshift.corruptions import corrupt, names
+from covshift.corruptions.seeding import Array
+
+OLD = [
+    "imagecorruptions==1.1.2",
+    "numpy==1.23.5",
+    "scipy==1.10.1",
+    "scikit-image==0.19.3",
+    "opencv-python-headless==4.8.1.78",
+    "numba==0.57.1",
+    "pillow==9.5.0",
+    "imageio==2.31.1",
+    "networkx==2.8.8",
+    "packaging",
+    "tifffile==2023.4.12",
+    "PyWavelets==1.4.1",
+    "llvmlite==0.40.1",
+    "setuptools<70",
+]
+
+WORKER = """
+import json, sys, time, warnings
+warnings.simplefilter("ignore")
+import numpy as np
+from imagecorruptions import corrupt
+images = np.load(sys.argv[1])
+for line in sys.stdin:
+    name, severity, count = json.loads(line)
+    try:
+        begun = time.perf_counter()
+        for image in images[:count]:
+            corrupt(image, corruption_name=name, severity=severity)
+        answer = {"ms": 1000 * (time.perf_counter() - begun) / count}
+    except Exception as error:
+        answer = {"error": repr(error)}
+    print(json.dumps(answer), flush=True)
+"""
+
+
+def photo(size: int, seed: int) -> Array:
+    """A drawn image with smooth parts, edges and texture."""
+    rng = np.random.default_rng(seed)
+    y, x = np.mgrid[:size, :size] / size
+    waves = [np.sin(rng.uniform(3, 25) * x + rng.uniform(3, 25) * y + rng.uniform(0, 6)) for _ in range(3)]
+    image = 128 + 70 * np.stack(waves, -1) + rng.normal(0, 8, (size, size, 3))
+    image[size // 4 : size // 2, size // 3 : size // 2] = rng.uniform(0, 255, 3)
+    return np.asarray(image.clip(0, 255).astype(np.uint8))
+
+
+def old_python() -> str:
+    """A Python that imagecorruptions' packages were built for, by name or from pyenv."""
+    pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
+    for minor in (9, 10, 8):
+        for candidate in (f"python3.{minor}", *map(str, pyenv.glob(f"3.{minor}.*/bin/python"))):
+            # A name on the PATH may be a shim with nothing behind it.
+            if shutil.which(candidate) and subprocess.run([candidate, "-V"], capture_output=True).returncode == 0:
+                return candidate
+    sys.exit("imagecorruptions needs Python 3.8, 3.9 or 3.10; install one of them, so that e.g. python3.9 starts it")
+
+
+class Old:
+    """imagecorruptions, in its own process and environment."""
+
+    def __init__(self, images: Array) -> None:
+        cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "covshift"
+        self._file = cache / "benchmark-images.npy"
+        python = self._environment(cache / "imagecorruptions-1.1.2")
+        np.save(self._file, images)
+        command = [str(python), "-c", WORKER, str(self._file)]
+        self._worker = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def __enter__(self) -> "Old":
+        return self
+
+    def __exit__(self, *reason: object) -> None:
+        self._worker.terminate()
+        self._worker.wait()
+        self._file.unlink()
+
+    @staticmethod
+    def _environment(folder: Path) -> Path:
+        python = folder / "bin" / "python"
+        if (folder / "ready").exists():
+            return python
+        found = old_python()
+        print(f"making an environment for imagecorruptions with {found}, once", file=sys.stderr)
+        shutil.rmtree(folder, ignore_errors=True)
+        subprocess.run([found, "-m", "venv", folder], check=True)
+        pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"]
+        # imagecorruptions asks for opencv-python, which needs a display library; the headless one is the same code.
+        subprocess.run([*pip, *OLD], check=True)
+        (folder / "ready").touch()
+        return python
+
+    def milliseconds(self, name: str, severity: int, count: int) -> float | None:
+        """For one image, or None where it fails."""
+        assert self._worker.stdin is not None
+        assert self._worker.stdout is not None
+        self._worker.stdin.write(json.dumps([name, severity, count]) + "\n")
+        self._worker.stdin.flush()
+        answer: dict[str, float] = json.loads(self._worker.stdout.readline())
+        return answer.get("ms")
+
+
+def ours(images: Array, name: str, severity: int) -> float:
+    """Milliseconds for one image of a batch."""
+    begun = time.perf_counter()
+    corrupt(images, name, severity)
+    return 1000 * (time.perf_counter() - begun) / len(images)
+
+
+def against_imagecorruptions(images: Array, repeats: int) -> None:
+    """A row for each corruption: the mean over severities of the best of several interleaved runs."""
+    print(f"{images.shape[1]} px, ms an image   covshift  imagecorruptions   ratio")
+    ratios = []
+    with Old(images) as old:
+        for name in names("all"):
+            # Its glass_blur takes seconds: one image is enough.
+            count = 1 if name == "glass_blur" else min(4, len(images))
+            mine, theirs = [], []
+            for severity in range(1, 6):
+                ours(images, name, severity)
+                old.milliseconds(name, severity, 1)
+                pairs = [
+                    (ours(images, name, severity), old.milliseconds(name, severity, count))
+                    for _ in range(1 if count == 1 else repeats)
+                ]
+                mine.append(min(pair[0] for pair in pairs))
+                theirs.append(min((pair[1] for pair in pairs if pair[1] is not None), default=None))
+            left, right = statistics.fmean(mine), [time for time in theirs if time is not None]
+            if not right:
+                print(f"{name:<20}{left:12.3f}{'fails':>18}")
+                continue
+            ratios.append(statistics.fmean(right) / left)
+            print(f"{name:<20}{left:12.3f}{statistics.fmean(right):18.2f}{ratios[-1]:8.1f}", flush=True)
+    print(f"{'geometric mean':<20}{statistics.geometric_mean(ratios):38.1f}")
+
+
+def alone(images: Array, repeats: int) -> None:
+    """A row for each corruption, and the mean."""
+    print(f"{images.shape[1]} px, ms an image   covshift")
+    means = []
+    for name in names("all"):
+        best = []
+        for severity in range(1, 6):
+            ours(images[:8], name, severity)
+            best.append(min(ours(images, name, severity) for _ in range(repeats)))
+        means.append(statistics.fmean(best))
+        print(f"{name:<20}{means[-1]:12.4f}")
+    print(f"{'mean':<20}{statistics.fmean(means):12.4f}")
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--images", type=int, default=64)
+    arguments = parser.parse_args()
+    against_imagecorruptions(np.stack([photo(224, seed) for seed in range(arguments.images)]), arguments.repeats)
+    print()
+    alone(np.stack([photo(32, seed) for seed in range(512)]), arguments.repeats)
