@@ -154,6 +154,8 @@ def test_frost_from_a_folder_equals_frost_from_arrays(tmp_path):
         ({"images": "cat.png"}, "NumPy array or a torch tensor, got str"),
         ({"indices": [1, 2]}, "one index for each of 1 images, got 2"),
         ({"constants": 48}, "32, 64, 224, 299"),
+        ({"rng": 7}, "seed="),
+        ({"jpeg": 0}, "quality from 1 to 100"),
         ({"name": "frost", "frost": "nowhere"}, "no folder"),
         ({"name": "frost", "frost": []}, "textures"),
     ],

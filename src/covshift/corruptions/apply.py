@@ -2,7 +2,7 @@
 
 import operator
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -28,7 +28,7 @@ def corrupt(
     severity: int,
     *,
     seed: int = 0,
-    indices: int | Sequence[int] | None = None,
+    indices: int | Iterable[int] | None = None,
     rng: Rng | None = None,
     constants: int | None = None,
     frost: Frost = "procedural",
@@ -76,6 +76,10 @@ def corrupt(
     values = SEVERITY[size][name][level - 1]
     if name == "frost":
         values = (*values, textures(frost, FROST_SCALE[size], *batch.shape[1:3]))
+    if rng is not None and not isinstance(rng, np.random.Generator | np.random.RandomState):
+        raise CovshiftError(f"expected rng to be np.random.RandomState(s) or a Generator, got {rng!r}; for a number: seed=")
+    if jpeg is not None and not 1 <= jpeg <= 100:
+        raise CovshiftError(f"expected a JPEG quality from 1 to 100, got {jpeg!r}")
     positions = _check_indices(indices, len(batch))
     function, out = implementation(name), np.empty_like(batch)
 
@@ -169,8 +173,11 @@ def check_severity(severity: int) -> int:
     return level
 
 
-def _check_indices(indices: int | Sequence[int] | None, count: int) -> list[int]:
-    positions = list(range(count)) if indices is None else np.atleast_1d(np.asarray(indices)).tolist()
+def _check_indices(indices: int | Iterable[int] | None, count: int) -> list[int]:
+    if indices is None:
+        return list(range(count))
+    given = indices if isinstance(indices, Iterable) else [indices]
+    positions = [operator.index(index) for index in given]
     if len(positions) != count:
         raise CovshiftError(f"expected one index for each of {count} images, got {len(positions)}")
     return positions
