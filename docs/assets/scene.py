@@ -31,8 +31,8 @@ def draw() -> Image.Image:
         r = rng.uniform(12, 30)
         pen.ellipse((u - r, v - r, u + r, v + r), tuple(int(c) for c in rng.uniform((30, 90, 30), (90, 170, 60))))
     for _ in range(700):
-        u, v = rng.uniform(0, SIZE), rng.uniform(830, SIZE)
-        pen.line((u, v, u + rng.normal(0, 5), v - rng.uniform(10, 30)), tuple(int(c) for c in rng.uniform(60, 200, 3)), 3)
+        u, v, colour = rng.uniform(0, SIZE), rng.uniform(830, SIZE), rng.uniform(60, 200, 3)
+        pen.line((u, v, u + rng.normal(0, 5), v - rng.uniform(10, 30)), tuple(int(c) for c in colour), 3)
     return image.resize((256, 256), Image.Resampling.BOX)
 
 

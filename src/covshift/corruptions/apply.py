@@ -77,7 +77,9 @@ def corrupt(
     if name == "frost":
         values = (*values, textures(frost, FROST_SCALE[size], *batch.shape[1:3]))
     if rng is not None and not isinstance(rng, np.random.Generator | np.random.RandomState):
-        raise CovshiftError(f"expected rng to be np.random.RandomState(s) or a Generator, got {rng!r}; for a number: seed=")
+        raise CovshiftError(
+            f"expected rng to be np.random.RandomState(s) or a Generator, got {rng!r}; for a number: seed="
+        )
     if jpeg is not None and not 1 <= jpeg <= 100:
         raise CovshiftError(f"expected a JPEG quality from 1 to 100, got {jpeg!r}")
     positions = _check_indices(indices, len(batch))

@@ -43,8 +43,8 @@ class Streams:
 def integers(rng: Rng, low: int, high: int, size: tuple[int, ...] = ()) -> Array:
     """Small integers from low up to, not including, high."""
     if isinstance(rng, np.random.RandomState):
-        return np.asarray(rng.randint(low, high, size)).astype(np.int16)
-    return rng.integers(low, high, size, dtype=np.int16)
+        return np.asarray(rng.randint(low, high, size)).astype(np.int32)
+    return rng.integers(low, high, size, dtype=np.int32)
 
 
 def poisson(rng: Rng, image: Array, photons: int) -> Array:

@@ -45,7 +45,8 @@ def fog(image: Array, constants: tuple[float, float], rng: Rng) -> Array:
     strength, decay = constants
     side = 1 << (max(image.shape[:2]) - 1).bit_length()
     out = np.empty_like(image)
-    kernels.add_fog(image, kernels.plasma(rng.random(side * side - 1), side, float(decay)), strength, out)
+    clouds = kernels.plasma(rng.random(side * side - 1), side, float(decay))
+    kernels.add_fog(image, clouds, float(strength), out)
     return out
 
 

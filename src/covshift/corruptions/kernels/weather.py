@@ -18,6 +18,12 @@ def before(index: int, count: int) -> int:
 
 
 @kernel
+def wobble(amplitude: float, chance: float) -> float:
+    """A number up to the square of the amplitude, which is how the published clouds got their contrast."""
+    return amplitude * (-amplitude + (amplitude + amplitude) * chance)
+
+
+@kernel
 def plasma(noise: Array, side: int, decay: float) -> Array:
     """Fractal clouds in [0, 1] by diamonds and squares on a torus, from side * side - 1 numbers in [0, 1)."""
     cloud = np.zeros((side, side), np.float64)
@@ -28,22 +34,19 @@ def plasma(noise: Array, side: int, decay: float) -> Array:
             for j in range(cells):
                 y, x, down, right = i * step, j * step, after(i, cells) * step, after(j, cells) * step
                 total = (cloud[y, x] + cloud[down, x]) + (cloud[y, right] + cloud[down, right])
-                wobble = -amplitude + (amplitude + amplitude) * noise[used]
-                cloud[y + half, x + half] = total / 4 + amplitude * wobble
+                cloud[y + half, x + half] = total / 4 + wobble(amplitude, noise[used])
                 used += 1
         for i in range(cells):
             for j in range(cells):
                 y, x, up, right = i * step, j * step, before(i, cells) * step, after(j, cells) * step
                 total = (cloud[y + half, x + half] + cloud[up + half, x + half]) + (cloud[y, x] + cloud[y, right])
-                wobble = -amplitude + (amplitude + amplitude) * noise[used]
-                cloud[y, x + half] = total / 4 + amplitude * wobble
+                cloud[y, x + half] = total / 4 + wobble(amplitude, noise[used])
                 used += 1
         for i in range(cells):
             for j in range(cells):
                 y, x, left, down = i * step, j * step, before(j, cells) * step, after(i, cells) * step
                 total = (cloud[y + half, x + half] + cloud[y + half, left + half]) + (cloud[y, x] + cloud[down, x])
-                wobble = -amplitude + (amplitude + amplitude) * noise[used]
-                cloud[y + half, x] = total / 4 + amplitude * wobble
+                cloud[y + half, x] = total / 4 + wobble(amplitude, noise[used])
                 used += 1
         step = half
         amplitude /= decay
