@@ -120,7 +120,8 @@ def test_bad_patches(tmp_path):
     with pytest.raises(CovshiftError, match="not a whole statistics patch"):
         Statistics.load(path)
     with pytest.raises(CovshiftError, match="cannot write"):
-        statistics.save(tmp_path / "missing" / "patch")
+        statistics.save(path / "under a file")
+    statistics.save(tmp_path / "new folder" / "patch")
     with pytest.raises(CovshiftError, match="no statistics patch"):
         Statistics.load(tmp_path)
 

@@ -15,7 +15,7 @@ from safetensors.torch import save as to_safetensors
 from torch import Tensor, nn
 
 from covshift.errors import CovshiftError, is_number, plural
-from covshift.files import write_atomically
+from covshift.files import replacing
 from covshift.layers import Only, Patterns, find_layers, norm_modules, unwrap
 from covshift.moments import Moments, merge, widen
 
@@ -106,14 +106,14 @@ class Statistics(Mapping[str, Moments]):
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a statistics patch: a safetensors file of a few hundred kB."""
-        path = Path(path)
         tensors = {}
         for name, moments in self.items():
             counts = torch.tensor([moments.count, moments.images], dtype=torch.float64)
             for part, tensor in zip(_PARTS, (counts, moments.mean, moments.var), strict=True):
                 tensors[f"{name}/{part}"] = tensor.detach().to("cpu", torch.float64).contiguous()
         metadata = {"format": _FORMAT, "fingerprint": self.fingerprint, "layers": json.dumps(list(self))}
-        write_atomically(path, to_safetensors(tensors, metadata))
+        with replacing(Path(path), writer=f"{os.getpid()}-") as file:
+            file.write_bytes(to_safetensors(tensors, metadata))
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:

@@ -1,7 +1,5 @@
 """Pictures on disk: read any kind as RGB, resize and crop as ImageNet does, write without ever leaving half a file."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +7,7 @@ from PIL import Image
 
 from covshift.corruptions.seeding import Array
 from covshift.errors import CovshiftError
+from covshift.files import replacing
 
 SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp"})
 """What counts as a picture in a folder; the same as in torchvision's ImageFolder."""
@@ -54,21 +53,3 @@ def write(image: Array, path: Path, quality: int | None) -> None:
     options = {} if quality is None else {"quality": quality, "optimize": True, "subsampling": "4:2:0"}
     with replacing(path) as part:
         Image.fromarray(image).save(part, "JPEG" if quality is not None else None, **options)
-
-
-@contextmanager
-def replacing(path: Path) -> Iterator[Path]:
-    """A file name to write to, which becomes `path` in one step when all went well.
-
-    >>> import tempfile
-    >>> folder = Path(tempfile.mkdtemp())
-    >>> with replacing(folder / "note.txt") as part:
-    ...     _ = part.write_text("done")
-    >>> [file.name for file in folder.iterdir()]
-    ['note.txt']
-    """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    # The same name each time: what a killed run left is overwritten by the next one.
-    part = path.with_name(f".part-{path.name}")
-    yield part
-    part.replace(path)

@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from covshift.corruptions.apply import check_severity, cores, corrupt
-from covshift.corruptions.pictures import SUFFIXES, read, replacing, write
+from covshift.corruptions.pictures import SUFFIXES, read, write
 from covshift.corruptions.registry import category
 from covshift.corruptions.textures import frost_source
 from covshift.errors import CovshiftError
+from covshift.files import replacing
 
 SETTINGS = "covshift-corrupt.json"
 """The file in a tree that says how its pictures were made."""
