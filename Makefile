@@ -7,7 +7,7 @@ READY := .venv/.ready
 .DEFAULT_GOAL := help
 
 help:
-	@echo "make demo       a first look: what adaptation buys, on real images, in about a minute"
+	@echo "make demo       a first look: what adaptation buys, on real images"
 	@echo "make test       all tests but the slow ones"
 	@echo "make test-slow  the slow ones"
 	@echo "make check      lint, format and types"

@@ -1,4 +1,4 @@
-"""What adaptation buys, in a minute: a small network trained on scikit-learn's digits meets bad scans of them.
+"""What adaptation buys: a small network trained on scikit-learn's digits meets bad scans of them.
 
 The network never sees a corrupted image in training, and no label is used to repair it.
 """
