@@ -5,6 +5,7 @@ import resource
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -144,6 +145,30 @@ def full(name: str, turns: int) -> None:
     )
 
 
+def spill() -> None:
+    """`estimate(exact=True)` on far more than the memory budget."""
+    budget = 600 * 2**20
+    model = channels_last(ResNet20().eval())
+
+    def loader() -> Iterator[Tensor]:
+        for seed in range(40):
+            generator = torch.Generator().manual_seed(seed)
+            yield torch.randn(250, 3, 32, 32, generator=generator).contiguous(memory_format=torch.channels_last)
+
+    begun = time.perf_counter()
+    for images in loader():
+        model(images)
+    plain = time.perf_counter() - begun
+    with watch_memory() as peak:
+        begun = time.perf_counter()
+        covshift.estimate(model, loader(), memory=budget)
+        exact = time.perf_counter() - begun
+    print(
+        f"\nestimate() with spilling: ResNet-20, 10,000 images, 32 px, budget {budget / 2**20:.0f} MiB: "
+        f"peak memory {peak() / 2**20:.0f} MiB, {exact / plain:.1f}x one plain pass of {plain:.1f} s"
+    )
+
+
 @contextmanager
 def watch_memory() -> Iterator[Callable[[], float]]:
     """How far the memory of this process rises in the block above where it began, in bytes."""
@@ -190,11 +215,12 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--turns", type=int, default=5)
     parser.add_argument("--full", help=argparse.SUPPRESS)
+    parser.add_argument("--spill", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     torch.manual_seed(0)
     with torch.inference_mode():
-        if options.full:
-            full(options.full, options.turns)
+        if options.full or options.spill:
+            spill() if options.spill else full(options.full, options.turns)
             sys.exit()
         batch(options.turns)
         groups(options.turns)
@@ -206,3 +232,4 @@ if __name__ == "__main__":
         subprocess.run(
             [sys.executable, __file__, "--full", name, "--turns", str(max(2, options.turns // 2))], check=True
         )
+    subprocess.run([sys.executable, __file__, "--spill"], check=True)

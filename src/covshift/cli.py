@@ -55,7 +55,7 @@ def corrupt(
     frost: Annotated[str, typer.Option(help="Ice: procedural, published, or a folder of textures.")] = "procedural",
     shard: Annotated[str, typer.Option(metavar="I/N", help="Take every N-th picture, from the I-th on.")] = "0/1",
     skip_broken: Annotated[bool, typer.Option("--skip-broken", help="Go on without unreadable pictures.")] = False,
-    threads: Annotated[int | None, typer.Option(help="Pictures at a time.", show_default="one a core")] = None,
+    threads: Annotated[int | None, typer.Option(min=1, help="Pictures at a time.", show_default="one a core")] = None,
 ) -> None:
     """Corrupt pictures as ImageNet-C does; a run that was killed goes on where it was.
 

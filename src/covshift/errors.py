@@ -16,7 +16,7 @@ def unknown(kind: str, name: str, known: Iterable[str]) -> CovshiftError:
     CovshiftError("unknown corruption 'gausian_noise'; did you mean 'gaussian_noise'?")
     """
     known = list(known)
-    close = get_close_matches(name, known, n=1, cutoff=0.6)
+    close = get_close_matches(str(name), known, n=1, cutoff=0.6)
     hint = f"did you mean {close[0]!r}?" if close else f"known: {', '.join(known)}"
     return CovshiftError(f"unknown {kind} {name!r}; {hint}")
 

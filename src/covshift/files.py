@@ -1,5 +1,7 @@
 """Writing files so that nobody ever sees half of one."""
 
+import os
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -8,13 +10,10 @@ from covshift.errors import CovshiftError
 
 
 @contextmanager
-def replacing(path: Path, writer: str = "") -> Iterator[Path]:
-    """A file name to write to, which becomes `path` in one step when all went well.
+def replacing(path: Path) -> Iterator[Path]:
+    """A file name to write to, which becomes `path`, whose folder is made, in one step when all went well.
 
-    Args:
-        path: the final name; its folder is made.
-        writer: tells apart those who may write the same file at the same time. Without it the name is the same each
-            time, and what a killed run left is overwritten by the next one.
+    Processes and threads that write the same file at the same time do not meet: one of them comes last.
 
     >>> import tempfile
     >>> folder = Path(tempfile.mkdtemp())
@@ -23,7 +22,8 @@ def replacing(path: Path, writer: str = "") -> Iterator[Path]:
     >>> [file.name for file in folder.iterdir()]
     ['note.txt']
     """
-    part = path.with_name(f".part-{writer}{path.name}")
+    # No suffix that a reader of pictures would take for one, should a killed run leave it behind.
+    part = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}.part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         try:

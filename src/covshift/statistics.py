@@ -112,7 +112,7 @@ class Statistics(Mapping[str, Moments]):
             for part, tensor in zip(_PARTS, (counts, moments.mean, moments.var), strict=True):
                 tensors[f"{name}/{part}"] = tensor.detach().to("cpu", torch.float64).contiguous()
         metadata = {"format": _FORMAT, "fingerprint": self.fingerprint, "layers": json.dumps(list(self))}
-        with replacing(Path(path), writer=f"{os.getpid()}-") as file:
+        with replacing(Path(path)) as file:
             file.write_bytes(to_safetensors(tensors, metadata))
 
     @classmethod

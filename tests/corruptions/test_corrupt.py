@@ -1,5 +1,6 @@
 """What holds for every corruption in the registry; a new one is tested without a new test."""
 
+import os
 import subprocess
 import sys
 from itertools import pairwise
@@ -134,6 +135,19 @@ def test_frost_from_a_folder_equals_frost_from_arrays(tmp_path):
     sources = {frost_source(textures), frost_source(tmp_path), frost_source()}
     assert len(sources) == 3
     assert frost_source(tmp_path).split()[-1] == frost_source(textures).split()[-1]
+    Image.fromarray(255 - textures[0]).save(tmp_path / "ice0.png")  # an edited folder is read again
+    os.utime(tmp_path / "ice0.png", (1, 1))
+    assert frost_source(tmp_path).split()[-1] != frost_source(textures).split()[-1]
+    (tmp_path / "ice1.png").write_text("no picture")
+    with pytest.raises(CovshiftError, match=r"cannot read the picture .*ice1"):
+        corrupt(BATCH, "frost", 3, frost=tmp_path)
+
+
+@pytest.mark.parametrize("name", ["gaussian_noise", "elastic_transform", "snow"])
+def test_same_bytes_where_threads_are_the_default(name):
+    batch = np.stack([photo(96, 112, seed) for seed in range(9)])
+    np.testing.assert_array_equal(corrupt(batch, name, 2), corrupt(batch, name, 2, threads=1))
+    np.testing.assert_array_equal(corrupt(batch[4], name, 2, indices=np.array(4)), corrupt(batch, name, 2)[4])
 
 
 @pytest.mark.parametrize(
@@ -156,6 +170,18 @@ def test_frost_from_a_folder_equals_frost_from_arrays(tmp_path):
         ({"constants": 48}, "32, 64, 224, 299"),
         ({"rng": 7}, "seed="),
         ({"jpeg": 0}, "quality from 1 to 100"),
+        ({"jpeg": 85.5}, "quality from 1 to 100"),
+        ({"name": None}, "unknown corruption None"),
+        ({"images": torch.zeros((3, 32, 32), dtype=torch.bfloat16)}, "uint8"),
+        ({"images": np.zeros((3, 32, 32), np.uint8)}, "move the channels"),
+        ({"indices": [1.5]}, "an index to be a whole number, got 1.5"),
+        ({"indices": "x"}, "an index to be a whole number"),
+        ({"seed": 1.5}, "seed to be a whole number"),
+        ({"seed": None}, "seed to be a whole number"),
+        ({"threads": 0}, "threads to be 1 or more"),
+        ({"constants": [224]}, "32, 64, 224, 299"),
+        ({"name": "frost", "frost": None}, "textures"),
+        ({"name": "frost", "frost": [np.zeros((0, 9, 3), np.uint8)]}, "textures"),
         ({"name": "frost", "frost": "nowhere"}, "no folder"),
         ({"name": "frost", "frost": []}, "textures"),
     ],

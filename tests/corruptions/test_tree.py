@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -179,7 +180,7 @@ def test_sheet(tmp_path):
         ([], "either --all or at least one --corruption"),
         (["--all", "--corruption", "fog"], "either --all or"),
         (["--all", "--shard", "2/2"], "--shard I/N"),
-        (["--all", "--quality", "0"], "quality from 1 to 95"),
+        (["--all", "--quality", "0"], "quality from 1 to 100"),
         (["--corruption", "frost", "--frost", "nowhere"], "no folder"),
     ],
 )
@@ -198,3 +199,62 @@ def test_bad_places(folder, tmp_path):
     assert "a source and a target" in run(folder, "--all").output
     scene(64, 64).save(folder / "cat" / "val_0.png")
     assert "same name" in run(folder, tmp_path / "c", "--all").output
+
+
+def test_a_full_disk_leaves_no_half_picture(folder, tmp_path, monkeypatch):
+    written = Path.write_bytes
+
+    def full(self, data):
+        written(self, bytes(data)[:100])
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    result = run(folder, tmp_path / "c", "--corruption", "fog", "--severity", "1")
+    assert result.exit_code == 1
+    assert "No space left" in result.output
+    assert [name for name in contents(tmp_path / "c") if not name.endswith(".json")] == []
+
+
+def test_linked_class_folders_count(folder, tmp_path):
+    linked = tmp_path / "linked"
+    linked.mkdir()
+    for place in folder.iterdir():
+        (linked / place.name).symlink_to(place)
+    run(folder, tmp_path / "a", "--corruption", "fog", "--severity", "2")
+    run(linked, tmp_path / "b", "--corruption", "fog", "--severity", "2")
+    assert contents(tmp_path / "a") == contents(tmp_path / "b")
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["x.jpg", "--png"], "expected a name that ends in"),
+        (["x.webp"], "expected a name that ends in"),
+        (["nosuffix"], "expected a name that ends in"),
+        (["x.jpg", "--quality", "500"], "quality from 1 to 100"),
+    ],
+)
+def test_one_picture_goes_to_a_name_that_says_its_form(folder, tmp_path, options, says):
+    picture = folder / "cat" / "val_0.JPEG"
+    result = run(picture, tmp_path / options[0], *options[1:], "--corruption", "fog", "--severity", "1")
+    assert result.exit_code == 1
+    assert says in result.output
+
+
+def test_small_pictures_and_damaged_settings_are_named(folder, tmp_path):
+    scene(9, 20).save(folder / "cat" / "tiny.png")
+    fog = ["--corruption", "fog", "--severity", "1"]
+    result = run(folder, tmp_path / "c", *fog, "--no-crop")
+    assert result.exit_code == 1
+    assert "tiny.png has 9 x 20 px" in result.output
+    result = run(folder, tmp_path / "c", *fog, "--no-crop", "--skip-broken")
+    assert result.exit_code == 0, result.output
+    assert "5 pictures written" in result.output or "were there" in result.output
+    (tmp_path / "c" / "covshift-corrupt.json").write_text("{")
+    assert "is damaged" in run(folder, tmp_path / "c", *fog, "--no-crop", "--skip-broken").output
+
+
+def test_transparent_palettes_bring_no_warning(tmp_path):
+    picture = scene(40, 40).convert("P")
+    picture.save(tmp_path / "p.png", transparency=bytes(range(256)))
+    assert read(tmp_path / "p.png", crop=False).shape == (40, 40, 3)

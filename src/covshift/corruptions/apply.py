@@ -1,25 +1,23 @@
 """`corrupt()`: everything about a corruption that is not the corruption itself."""
 
-import operator
 import os
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numpy as np
 
+from covshift.corruptions.pictures import SMALLEST, check_quality
 from covshift.corruptions.registry import category, implementation
 from covshift.corruptions.seeding import Array, Rng, Streams
 from covshift.corruptions.severity import FROST_SCALE, SEVERITY, nearest_size
 from covshift.corruptions.textures import Frost, textures
-from covshift.errors import CovshiftError
+from covshift.errors import CovshiftError, is_number
 
 if TYPE_CHECKING:
     import torch
 
 Images = TypeVar("Images", bound="Array | torch.Tensor")
-
-SMALLEST = 16
 
 
 def corrupt(
@@ -70,8 +68,9 @@ def corrupt(
     batch, restore = _unpack(images)
     level = check_severity(severity)
     category(name)
+    origin = check_whole(seed, "seed")
     size = nearest_size(*batch.shape[1:3]) if constants is None else constants
-    if size not in SEVERITY:
+    if not isinstance(size, Hashable) or size not in SEVERITY:
         raise CovshiftError(f"expected constants for one of {', '.join(map(str, SEVERITY))} px, got {size!r}")
     values = SEVERITY[size][name][level - 1]
     if name == "frost":
@@ -80,13 +79,15 @@ def corrupt(
         raise CovshiftError(
             f"expected rng to be np.random.RandomState(s) or a Generator, got {rng!r}; for a number: seed="
         )
-    if jpeg is not None and not 1 <= jpeg <= 100:
-        raise CovshiftError(f"expected a JPEG quality from 1 to 100, got {jpeg!r}")
+    if jpeg is not None:
+        check_quality(jpeg)
+    if threads is not None and check_whole(threads, "threads") < 1:
+        raise CovshiftError(f"expected threads to be 1 or more, got {threads}")
     positions = _check_indices(indices, len(batch))
     function, out = implementation(name), np.empty_like(batch)
 
     def work(start: int, stop: int) -> None:
-        streams = Streams(seed, name, level)
+        streams = Streams(origin, name, level)
         for i in range(start, stop):
             source = streams.at(positions[i]) if rng is None else rng
             _finish(function(batch[i], values, source), jpeg, out[i])
@@ -136,6 +137,7 @@ def _unpack(images: Any) -> tuple[Array, Any]:
         raise CovshiftError(
             f"expected a NumPy array or a torch tensor, got {type(images).__name__}; np.asarray(image) makes one"
         )
+    _check_uint8(images.dtype, torch.uint8)
     array = _check_array(images.detach().cpu().numpy(), tuple(images.shape), "CHW or NCHW", channels=-3)
     single = images.ndim == 3
     batch = np.ascontiguousarray(np.moveaxis(array[None] if single else array, 1, -1))
@@ -148,14 +150,12 @@ def _unpack(images: Any) -> tuple[Array, Any]:
 
 
 def _check_array(array: Array, shape: tuple[int, ...], layout: str, channels: int) -> Array:
-    if array.dtype != np.uint8:
-        raise CovshiftError(
-            f"expected uint8 images (0 to 255), got {array.dtype}; scale floats in [0, 1] by 255 and round them"
-        )
+    _check_uint8(array.dtype, np.dtype(np.uint8))
     if array.ndim not in (3, 4) or shape[channels] != 3:
-        raise CovshiftError(
-            f"expected RGB images, {layout}, got shape {shape}; repeat a grey channel thrice, drop an alpha channel"
-        )
+        other = -3 if channels == -1 else -1
+        moved = array.ndim in (3, 4) and shape[other] == 3
+        mend = "move the channels there" if moved else "repeat a grey channel thrice, drop an alpha channel"
+        raise CovshiftError(f"expected RGB images, {layout}, got shape {shape}; {mend}")
     height, width = (shape[-3], shape[-2]) if channels == -1 else (shape[-2], shape[-1])
     if min(height, width) < SMALLEST:
         raise CovshiftError(
@@ -164,22 +164,32 @@ def _check_array(array: Array, shape: tuple[int, ...], layout: str, channels: in
     return array
 
 
+def _check_uint8(kind: object, wanted: object) -> None:
+    if kind != wanted:
+        raise CovshiftError(
+            f"expected uint8 images (0 to 255), got {kind}; scale floats in [0, 1] by 255 and round them"
+        )
+
+
+def check_whole(value: object, what: str) -> int:
+    """The value as a whole number, or an error."""
+    if not is_number(value, whole=True) or isinstance(value, bool):
+        raise CovshiftError(f"expected {what} to be a whole number, got {value!r}")
+    return int(cast(int, value))
+
+
 def check_severity(severity: int) -> int:
     """The severity as an int from 1 to 5, or an error."""
-    try:
-        level = 0 if isinstance(severity, bool) else operator.index(severity)
-    except TypeError:
-        level = 0
-    if not 1 <= level <= 5:
+    if not is_number(severity, whole=True) or isinstance(severity, bool) or not 1 <= severity <= 5:
         raise CovshiftError(f"expected a severity from 1 to 5, got {severity!r}")
-    return level
+    return int(severity)
 
 
 def _check_indices(indices: int | Iterable[int] | None, count: int) -> list[int]:
     if indices is None:
         return list(range(count))
-    given = indices if isinstance(indices, Iterable) else [indices]
-    positions = [operator.index(index) for index in given]
+    given = np.atleast_1d(np.asarray(indices, object)) if isinstance(indices, int | np.ndarray) else indices
+    positions = [check_whole(index, "an index") for index in given]
     if len(positions) != count:
         raise CovshiftError(f"expected one index for each of {count} images, got {len(positions)}")
     return positions

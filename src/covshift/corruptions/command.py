@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from covshift.corruptions.apply import corrupt
-from covshift.corruptions.pictures import read, write
+from covshift.corruptions.pictures import check_lossless, check_quality, read, write
 from covshift.corruptions.registry import names
 from covshift.corruptions.sheet import contact_sheet
 from covshift.corruptions.tree import Recipe, pictures, write_tree
-from covshift.errors import CovshiftError
+from covshift.errors import CovshiftError, plural
 from covshift.progress import progress_bar
 
 
@@ -43,7 +43,7 @@ def run(source: Path, target: Path, how: Recipe, shard: tuple[int, int], skip_br
     total = len(pictures(source)[shard[0] :: shard[1]]) * len(how.cells)
     with progress_bar("corrupting", total) as advance:
         report = write_tree(source, target, how, shard=shard, skip_broken=skip_broken, threads=threads, advance=advance)
-    line = f"{report.written} pictures written to {target}, {report.found} were there"
+    line = f"{plural(report.written, 'picture')} written to {target}, {report.found} were there"
     if report.broken:
         line += f", {len(report.broken)} could not be read: {', '.join(map(str, report.broken))}"
     return line
@@ -53,12 +53,22 @@ def _one(source: Path, target: Path, how: Recipe) -> str:
     if len(how.cells) != 1:
         raise CovshiftError(f"expected one --corruption and one --severity for one picture, got {len(how.cells)} cells")
     name, severity = how.cells[0]
+    quality = _form(target, how.quality)
     image = corrupt(read(source, crop=False), name, severity, seed=how.seed, frost=how.frost)
-    write(image, target, how.quality if target.suffix.lower() in {".jpg", ".jpeg"} else None)
+    write(image, target, quality)
     return f"1 picture written to {target}"
 
 
 def draw_sheet(source: Path, target: Path, *, crop: bool, seed: int, frost: str) -> None:
     """Draw the contact sheet of one picture."""
-    sheet = contact_sheet(read(source, crop=crop), seed=seed, frost=frost)
-    write(sheet, target, 85 if target.suffix.lower() in {".jpg", ".jpeg"} else None)
+    quality = _form(target, 85)
+    write(contact_sheet(read(source, crop=crop), seed=seed, frost=frost), target, quality)
+
+
+def _form(target: Path, quality: int | None) -> int | None:
+    """The quality of a JPEG that is to get this name, None for a lossless picture; an error before any work is done."""
+    if target.suffix.lower() in {".jpg", ".jpeg"} and quality is not None:
+        check_quality(quality)
+        return quality
+    check_lossless(target)
+    return None

@@ -30,7 +30,7 @@ def saturate(image: Array, constants: tuple[float, float], rng: Rng) -> Array:
     return out
 
 
-@lru_cache
+@lru_cache(maxsize=8)
 def gain(height: int, width: int, sigma: float) -> Array:
     """What a Gaussian cut at three sigma does to each cosine of a field whose rims are mirrored."""
     weights = half_gaussian(sigma, 3.0)

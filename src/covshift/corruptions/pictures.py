@@ -1,5 +1,6 @@
 """Pictures on disk: read any kind as RGB, resize and crop as ImageNet does, write without ever leaving half a file."""
 
+import io
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,14 @@ SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", "
 """What counts as a picture in a folder; the same as in torchvision's ImageFolder."""
 
 
+LOSSLESS = {".png": "PNG", ".bmp": "BMP", ".tif": "TIFF", ".tiff": "TIFF", ".ppm": "PPM"}
+
+SMALLEST = 16
+"""Pixels a side: what the corruptions need."""
+
+_TOO_LARGE = (Image.DecompressionBombError, Image.DecompressionBombWarning)
+
+
 def read(path: Path, *, crop: bool) -> Array:
     """A picture as uint8 RGB; with `crop`, its shorter side resized to 256 px and the middle 224 x 224 px cut out.
 
@@ -22,8 +31,12 @@ def read(path: Path, *, crop: bool) -> Array:
         with Image.open(path) as opened:
             picture = _rgb(opened)
     # Pillow's decoders raise these for files that are no pictures, cut short, damaged or larger than it allows.
-    except (OSError, SyntaxError, ValueError, EOFError, Image.DecompressionBombError) as error:
+    except (OSError, SyntaxError, ValueError, EOFError, *_TOO_LARGE) as error:
         raise CovshiftError(f"cannot read the picture {path} ({error})") from error
+    if not crop and min(picture.size) < SMALLEST:
+        raise CovshiftError(
+            f"the picture {path} has {picture.width} x {picture.height} px, less than {SMALLEST} a side"
+        )
     return np.asarray(_middle(picture) if crop else picture)
 
 
@@ -31,6 +44,8 @@ def _rgb(picture: Image.Image) -> Image.Image:
     if picture.mode.startswith("I"):
         # Pillow cuts 16-bit greys off at 255 where it converts them; 257 maps white to white.
         picture = Image.fromarray((np.asarray(picture).astype(np.uint32) // 257).clip(0, 255).astype(np.uint8))
+    if picture.mode == "P" and "transparency" in picture.info:
+        picture = picture.convert("RGBA")
     return picture.convert("RGB")
 
 
@@ -50,6 +65,25 @@ def _middle(picture: Image.Image, short: int = 256, side: int = 224) -> Image.Im
 
 def write(image: Array, path: Path, quality: int | None) -> None:
     """Save as JPEG of this quality (4:2:0, optimised) or, without one, in the lossless format of the suffix."""
-    options = {} if quality is None else {"quality": quality, "optimize": True, "subsampling": "4:2:0"}
+    content = io.BytesIO()
+    if quality is not None:
+        Image.fromarray(image).save(content, "JPEG", quality=quality, optimize=True, subsampling="4:2:0")
+    else:
+        Image.fromarray(image).save(content, LOSSLESS[check_lossless(path)])
+    # Pillow would not notice a disk that fills up in the middle of a file.
     with replacing(path) as part:
-        Image.fromarray(image).save(part, "JPEG" if quality is not None else None, **options)
+        part.write_bytes(content.getbuffer())
+
+
+def check_quality(quality: int) -> None:
+    """Raise a `CovshiftError` unless this is a quality that JPEG has."""
+    if not isinstance(quality, int) or isinstance(quality, bool) or not 1 <= quality <= 100:
+        raise CovshiftError(f"expected a JPEG quality from 1 to 100, got {quality!r}")
+
+
+def check_lossless(path: Path) -> str:
+    """The suffix of a picture's name, or an error where it stands for no lossless format."""
+    if path.suffix.lower() not in LOSSLESS:
+        known = ", ".join(LOSSLESS)
+        raise CovshiftError(f"expected a name that ends in .jpg, .jpeg, {known}, got {path}")
+    return path.suffix.lower()

@@ -50,7 +50,7 @@ def category(name: str) -> str:
     >>> category("fog")
     'weather'
     """
-    if name not in _GROUPS["all"]:
+    if not isinstance(name, str) or name not in _GROUPS["all"]:
         raise unknown("corruption", name, _GROUPS["all"])
     return _GROUPS["all"][name]
 

@@ -3,7 +3,7 @@
 import hashlib
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from importlib import metadata
 from importlib.util import find_spec
@@ -11,21 +11,21 @@ from pathlib import Path
 
 import numpy as np
 
+from covshift.corruptions.pictures import SUFFIXES, read
 from covshift.corruptions.seeding import Array
 from covshift.errors import CovshiftError
 
+Stamp = tuple[tuple[str, int], ...]
 Frost = str | os.PathLike[str] | Sequence[Array]
 
 USED = 5
 """How many textures are drawn from: the published code ships six and never draws the sixth."""
 
-_PICTURES = {".png", ".jpg", ".jpeg", ".bmp", ".webp"}
-
 
 def textures(frost: Frost, scale: float, height: int, width: int) -> tuple[Array, ...]:
     """The textures, scaled, each at least one pixel larger than an image of this height and width."""
     if isinstance(frost, str | os.PathLike):
-        return _fitted(os.fspath(frost), scale, height, width)
+        return _fitted(_source(frost), scale, height, width)
     return _fit(_load(frost), scale, height, width)
 
 
@@ -50,29 +50,39 @@ def frost_source(frost: Frost = "procedural") -> str:
 
 def _load(frost: Frost) -> tuple[Array, ...]:
     if isinstance(frost, str | os.PathLike):
-        return _named(os.fspath(frost))
-    found = tuple(frost)[:USED]
-    if not found or any(t.dtype != np.uint8 or t.ndim != 3 or t.shape[2] != 3 for t in found):
+        return _named(_source(frost))
+    found = tuple(frost)[:USED] if isinstance(frost, Iterable) else ()
+    if not found or not all(_is_texture(texture) for texture in found):
         raise CovshiftError("expected frost textures as uint8 arrays, HWC, RGB; got something else, or none")
     return found
 
 
-@lru_cache(maxsize=8)
-def _named(source: str) -> tuple[Array, ...]:
-    if source == "procedural":
+def _is_texture(texture: object) -> bool:
+    fits = isinstance(texture, np.ndarray) and texture.dtype == np.uint8 and texture.ndim == 3
+    return fits and texture.shape[2] == 3 and texture.size > 0  # type: ignore[attr-defined]
+
+
+def _source(frost: str | os.PathLike[str]) -> Stamp:
+    """The files that textures come from, each with what tells that it was changed; none where covshift draws them."""
+    if frost == "procedural":
+        return ()
+    folder = _published_folder() if frost == "published" else Path(frost)
+    files = sorted(f for f in folder.iterdir() if f.suffix.lower() in SUFFIXES) if folder.is_dir() else []
+    if not files:
+        raise CovshiftError(
+            f"expected frost to be 'procedural', 'published' or a folder with pictures, got {os.fspath(frost)!r}, "
+            "which is no folder or holds no pictures"
+        )
+    return tuple((str(file.resolve()), file.stat().st_mtime_ns) for file in files[:USED])
+
+
+@lru_cache(maxsize=4)
+def _named(files: Stamp) -> tuple[Array, ...]:
+    if not files:
         from covshift.corruptions.ice import draw
 
         return tuple(draw(number) for number in range(USED))
-    folder = _published_folder() if source == "published" else Path(source)
-    files = sorted(f for f in folder.iterdir() if f.suffix.lower() in _PICTURES) if folder.is_dir() else []
-    if not files:
-        raise CovshiftError(
-            f"expected frost to be 'procedural', 'published' or a folder with pictures, got {source!r}, "
-            "which is no folder or holds no pictures"
-        )
-    from PIL import Image
-
-    return tuple(np.asarray(Image.open(file).convert("RGB")) for file in files[:USED])
+    return tuple(read(Path(file), crop=False) for file, _ in files)
 
 
 def _published_folder() -> Path:
@@ -85,9 +95,9 @@ def _published_folder() -> Path:
     return Path(spec.submodule_search_locations[0]) / "frost"
 
 
-@lru_cache(maxsize=8)
-def _fitted(source: str, scale: float, height: int, width: int) -> tuple[Array, ...]:
-    return _fit(_named(source), scale, height, width)
+@lru_cache(maxsize=4)
+def _fitted(files: Stamp, scale: float, height: int, width: int) -> tuple[Array, ...]:
+    return _fit(_named(files), scale, height, width)
 
 
 def _fit(loaded: tuple[Array, ...], scale: float, height: int, width: int) -> tuple[Array, ...]:

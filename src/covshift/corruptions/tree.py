@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import product
@@ -9,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from covshift.corruptions.apply import check_severity, cores, corrupt
-from covshift.corruptions.pictures import SUFFIXES, read, write
+from covshift.corruptions.pictures import SUFFIXES, check_quality, read, write
 from covshift.corruptions.registry import category
 from covshift.corruptions.textures import frost_source
 from covshift.errors import CovshiftError
@@ -54,7 +55,9 @@ def pictures(source: Path) -> list[Path]:
     """All pictures under a folder, sorted, relative to it."""
     if not source.is_dir():
         raise CovshiftError(f"expected a folder with a folder of pictures for each class, got {source}")
-    files = sorted(f.relative_to(source) for f in source.rglob("*") if f.suffix.lower() in SUFFIXES and f.is_file())
+    # Linked folders count, as they do for torchvision.
+    found = (Path(folder, name) for folder, _, names in os.walk(source, followlinks=True) for name in names)
+    files = sorted(file.relative_to(source) for file in found if file.suffix.lower() in SUFFIXES and file.is_file())
     if not files:
         raise CovshiftError(f"expected pictures ({', '.join(sorted(SUFFIXES))}) under {source}, found none")
     return files
@@ -123,8 +126,8 @@ def _check(recipe: Recipe, files: Sequence[Path]) -> None:
     for name, severity in recipe.cells:
         category(name)
         check_severity(severity)
-    if recipe.quality is not None and not 1 <= recipe.quality <= 95:
-        raise CovshiftError(f"expected a JPEG quality from 1 to 95, got {recipe.quality}; --png writes without loss")
+    if recipe.quality is not None:
+        check_quality(recipe.quality)
     seen: dict[Path, Path] = {}
     for file in files:
         other = seen.setdefault(file.with_suffix(""), file)
@@ -133,20 +136,25 @@ def _check(recipe: Recipe, files: Sequence[Path]) -> None:
 
 
 def _settings(recipe: Recipe, files: Sequence[Path]) -> dict[str, Any]:
-    names = "\n".join(file.as_posix() for file in files)
+    names = b"\n".join(os.fsencode(file) for file in files)
     ice = {"frost": frost_source(recipe.frost)} if "frost" in recipe.corruptions else {}
     return {
         "seed": recipe.seed,
         "crop": recipe.crop,
         "quality": recipe.quality,
-        "pictures": f"{len(files)} sha256:{hashlib.sha256(names.encode()).hexdigest()[:12]}",
+        "source pictures": f"{len(files)} sha256:{hashlib.sha256(names).hexdigest()[:12]}",
         **ice,
     }
 
 
 def _agree(path: Path, settings: dict[str, Any]) -> None:
     """Refuse to mix pictures made in different ways in one tree; record how they are made."""
-    before = json.loads(path.read_text()) if path.exists() else {}
+    try:
+        before = json.loads(path.read_text()) if path.exists() else {}
+    except ValueError as error:
+        raise CovshiftError(
+            f"{path} is damaged ({error}); delete it if you know how the pictures beside it were made"
+        ) from error
     for key, value in settings.items():
         if before.get(key, value) != value:
             raise CovshiftError(

@@ -6,6 +6,7 @@ That is also why none of them may be compiled with fast math.
 """
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, TypeVar, cast
 
 import numba
@@ -17,7 +18,11 @@ Array = np.ndarray[Any, Any]
 
 def kernel(function: F) -> F:
     """Compile for the machine at the first call; runs without the interpreter lock."""
-    return cast(F, numba.njit(cache=True, nogil=True, error_model="numpy")(function))
+    compiled = numba.njit(nogil=True, error_model="numpy")(function)
+    # Where neither the package's folder nor the user's can be written to, each process compiles anew.
+    with suppress(RuntimeError):
+        compiled.enable_caching()
+    return cast(F, compiled)
 
 
 @kernel
