@@ -56,6 +56,18 @@ def test_the_split_and_the_memory_do_not_matter(size, memory, tmp_path):
         assert relative(model(x), want) < 1e-9
 
 
+def test_outputs_that_are_kept_are_never_parked():
+    model, x, kept = tiny(), images(64), []
+
+    def collect(position, logits):
+        kept.append(logits)
+        assert all(len(earlier.numpy().tobytes()) == earlier.nbytes for earlier in kept)
+        assert all(earlier.untyped_storage().nbytes() for earlier in kept)
+
+    covshift.estimate(model, x.split(2), memory=SMALL, collect=collect)
+    assert len(kept) == 32
+
+
 def test_the_order_does_not_matter():
     model, x = tiny(), images(30)
     shuffled = x[torch.randperm(30, generator=torch.Generator().manual_seed(0))]

@@ -16,8 +16,18 @@ from torch import Tensor, nn
 
 from covshift.errors import CovshiftError, is_number, plural
 from covshift.groups import measure_groups, renormalise
-from covshift.layers import NormLayer, Only, Patterns, check_not_compiled, find_layers, not_finite, one_value, unwrap
-from covshift.moments import Moments, measure, merge
+from covshift.layers import (
+    NormLayer,
+    Only,
+    Patterns,
+    check_not_compiled,
+    find_layers,
+    mix_all,
+    not_finite,
+    one_value,
+    unwrap,
+)
+from covshift.moments import Moments, measure, merge, widen
 from covshift.ranks import over_ranks
 from covshift.statistics import Statistics, check_prior, fingerprint, target_weight
 
@@ -72,7 +82,9 @@ class Stream:
             batch = replace(batch, count=batch.count * share, images=batch.images * share)
             if seen is not None:
                 seen = replace(seen, count=seen.count * kept, images=seen.images * kept)
-        return batch if seen is None else merge(seen, batch)
+        if seen is None:
+            return replace(batch, mean=widen(batch.mean), var=widen(batch.var))
+        return merge(seen, batch)
 
 
 class Adapter:
@@ -210,12 +222,9 @@ class Adapter:
     def _rewind(self) -> None:
         """Write what was seen before this pass into the layers."""
         self._pass = _Pass()
-        for layer in self._layers:
-            moments = self._seen.get(layer.path) if isinstance(self.policy, Stream) else None
-            if moments is None:
-                layer.restore()
-            else:
-                layer.mix(moments.mean, moments.var, target_weight(moments.images, self.policy.prior))
+        seen = self._seen if isinstance(self.policy, Stream) else {}
+        moments = [seen.get(layer.path, Moments(0, 0, layer.mean, layer.var)) for layer in self._layers]
+        mix_all(self._layers, moments, [target_weight(each.images, self.policy.prior) for each in moments])
 
     def _check_attached(self) -> None:
         if not self._handles:

@@ -135,7 +135,8 @@ class Lockstep:
         runner.switch()
         runner.autocast = _Autocast.now(device)
         ours.set(device)
-        self.parking.park(runner.held)
+        if not runner.dead:  # what outlives a pass, its output say, is no longer ours to park
+            self.parking.park(runner.held)
         self.parking.current = Held()  # what the data loader makes is none of ours
         self._advance(1)
 

@@ -135,4 +135,6 @@ def merge(a: Moments, b: Moments) -> Moments:
 
 def widen(x: Tensor) -> Tensor:
     """`x` in the widest float that its device has."""
+    if x.dtype is torch.float64:
+        return x
     return x.to(torch.float32 if x.device.type == "mps" else torch.float64)
