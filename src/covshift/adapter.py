@@ -8,6 +8,7 @@ the layer's own eval-mode forward does the rest.
 import math
 import sys
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from types import TracebackType
 from typing import Any, Self
 
@@ -93,16 +94,19 @@ class Adapter:
     def __init__(self, model: nn.Module, policy: Batch | Stream, layers: list[NormLayer]) -> None:
         self.policy = policy
         self._layers = layers
-        self._fingerprint = fingerprint(model)
+        self._model = root = unwrap(model)
         self._seen: dict[str, Moments] = {}
         self._pass = _Pass()
-        root = unwrap(model)
         self._handles = [
             root.register_forward_pre_hook(self._begin),
             *(layer.hook(self._before) for layer in layers),
             root.register_forward_hook(self._end, always_call=True),
             root.register_load_state_dict_pre_hook(_refuse_to_load),
         ]
+
+    @cached_property
+    def _fingerprint(self) -> str:
+        return fingerprint(self._model)
 
     @property
     def state(self) -> Statistics:

@@ -73,8 +73,9 @@ class Meter:
 
 def _refine(x: Tensor, mean: Tensor, var: Tensor) -> tuple[Tensor, Tensor]:
     """Measure channels whose mean is so large that single precision loses their spread again, around that mean."""
-    steep = (mean.square() > _STEEP * var).nonzero().squeeze(1)
-    if len(steep):
+    too_steep = mean.square() > _STEEP * var
+    if too_steep.any():
+        steep = too_steep.nonzero().squeeze(1)
         mean, var = widen(mean), widen(var)
         centre = mean[steep].to(x.dtype)
         offset, spread = _mean_var(x[:, steep] - centre.view(-1, *[1] * (x.ndim - 2)))
