@@ -256,8 +256,9 @@ def test_half_precision_that_overflows_is_an_error():
     x = (500 * images(4)).half()
     with pytest.raises(CovshiftError, match="NaN or infinite"), covshift.adapt(model, Batch(prior=0)):
         model(x)
-    with pytest.raises(CovshiftError, match="NaN or infinite"):
-        covshift.estimate(model, x)
+    for exact in (True, False):
+        with pytest.raises(CovshiftError, match="NaN or infinite"):
+            covshift.estimate(model, x, exact=exact)
 
 
 @pytest.mark.parametrize("policy", [Batch(prior=1), Batch(prior=1, size=2), Batch(prior=1, size=3), Stream(prior=1)])

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from covshift.errors import CovshiftError
-from covshift.layers import NormLayer, Only, Patterns, check_not_compiled, find_layers, not_finite, one_value, unwrap
+from covshift.layers import NormLayer, Only, Patterns, check_not_compiled, find_layers, unwrap
 from covshift.lockstep import Lockstep
 from covshift.moments import Meter, Moments, merge
 from covshift.progress import progress_bar
@@ -127,11 +127,9 @@ def _one_by_one(
     finally:
         for handle in handles:
             handle.remove()
+    by_path = {layer.path: layer for layer in layers}
     for path, moments in seen.items():
-        if moments.count == 1:
-            raise one_value(path)
-        if not moments.var.isfinite().all():
-            raise not_finite(path)
+        by_path[path].check(moments)
     return seen
 
 

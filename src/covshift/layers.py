@@ -89,6 +89,13 @@ class NormLayer:
             return replace(moments, var=self.var)
         return replace(moments, mean=self.mean) if self.only == "var" else moments
 
+    def check(self, moments: Moments) -> None:
+        """Raise a `CovshiftError` unless the layer can normalise by these moments, in its own precision."""
+        if moments.count == 1:
+            raise one_value(self.path)
+        if not moments.var.to(self.var.dtype).isfinite().all():
+            raise not_finite(self.path)
+
     @cached_property
     def _wide(self) -> tuple[Tensor, Tensor]:
         return widen(self.mean), widen(self.var)

@@ -15,7 +15,7 @@ import torch
 from greenlet import getcurrent, greenlet
 
 from covshift.errors import CovshiftError
-from covshift.layers import NormLayer, not_finite, one_value
+from covshift.layers import NormLayer
 from covshift.moments import Meter, Moments, merge
 from covshift.parking import Held, Parking
 from covshift.ranks import least, over_ranks, telling_others
@@ -120,10 +120,7 @@ class Lockstep:
         total = reduce(merge, moments, Moments(0, 0, layer.mean, layer.var))
         if self._sync:
             total = over_ranks(total)
-        if total.count == 1:
-            raise one_value(layer.path)
-        if not total.var.to(layer.var.dtype).isfinite().all():
-            raise not_finite(layer.path)
+        layer.check(total)
         layer.write(total.mean, total.var)
         self.seen[layer.path] = merge(self.seen[layer.path], total) if layer.path in self.seen else total
 

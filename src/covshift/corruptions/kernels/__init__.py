@@ -12,8 +12,9 @@ from typing import Any, TypeVar, cast
 import numba
 import numpy as np
 
+from covshift.corruptions.seeding import Array as Array
+
 F = TypeVar("F", bound=Callable[..., Any])
-Array = np.ndarray[Any, Any]
 
 
 def kernel(function: F) -> F:
