@@ -198,7 +198,7 @@ def find_layers(model: nn.Module, patterns: Patterns = None, only: Only = None) 
 
 def norm_modules(model: nn.Module) -> dict[str, nn.Module]:
     """The modules of an unwrapped model that hold running statistics, by path."""
-    found = {path: module for path, module in model.named_modules() if _holds_statistics(module)}
+    found = {path: module for path, module in model.named_modules() if holds_statistics(module)}
     if not found:
         raise _nothing_to_adapt(model.modules())
     for path, module in found.items():
@@ -251,7 +251,8 @@ def one_value(path: str) -> CovshiftError:
     )
 
 
-def _holds_statistics(module: nn.Module) -> bool:
+def holds_statistics(module: nn.Module) -> bool:
+    """Whether a module is a normalisation layer with statistics of its training data."""
     return isinstance(getattr(module, "running_mean", None), Tensor) and isinstance(
         getattr(module, "running_var", None), Tensor
     )

@@ -29,7 +29,7 @@ def read(path: Path, *, crop: bool) -> Array:
     """
     try:
         with Image.open(path) as opened:
-            picture = _rgb(opened)
+            picture = rgb(opened)
     # Pillow's decoders raise these for files that are no pictures, cut short, damaged or larger than it allows.
     except (OSError, SyntaxError, ValueError, EOFError, *_TOO_LARGE) as error:
         raise CovshiftError(f"cannot read the picture {path} ({error})") from error
@@ -37,10 +37,11 @@ def read(path: Path, *, crop: bool) -> Array:
         raise CovshiftError(
             f"the picture {path} has {picture.width} x {picture.height} px, less than {SMALLEST} a side"
         )
-    return np.asarray(_middle(picture) if crop else picture)
+    return np.asarray(middle(picture, 256, 224) if crop else picture)
 
 
-def _rgb(picture: Image.Image) -> Image.Image:
+def rgb(picture: Image.Image) -> Image.Image:
+    """Any kind of picture as RGB; 16-bit greys keep their range, an alpha channel is dropped."""
     if picture.mode.startswith("I"):
         # Pillow cuts 16-bit greys off at 255 where it converts them; 257 maps white to white.
         picture = Image.fromarray((np.asarray(picture).astype(np.uint32) // 257).clip(0, 255).astype(np.uint8))
@@ -49,18 +50,31 @@ def _rgb(picture: Image.Image) -> Image.Image:
     return picture.convert("RGB")
 
 
-def _middle(picture: Image.Image, short: int = 256, side: int = 224) -> Image.Image:
-    """Torchvision's Resize(256) and CenterCrop(224), bilinear."""
+def short_side(picture: Image.Image, short: int) -> tuple[int, int]:
+    """Width and height of a picture whose shorter side becomes `short`, rounded as torchvision's Resize does."""
     width, height = picture.size
-    wide, high = (short, int(short * height / width)) if width <= height else (int(short * width / height), short)
-    left, top = round((wide - side) / 2), round((high - side) / 2)
+    return (short, int(short * height / width)) if width <= height else (int(short * width / height), short)
+
+
+def middle(
+    picture: Image.Image, short: int, side: int, resample: Image.Resampling = Image.Resampling.BILINEAR
+) -> Image.Image:
+    """Torchvision's Resize(short) and CenterCrop(side); where `short` is below `side`, with its black border."""
+    width, height = picture.size
+    wide, high = short_side(picture, short)
+    left, top = _margin(wide, side), _margin(high, side)
     if wide * high > 1 << 26:
         # A line of pixels would grow to gigabytes; only its middle is wanted.
         x, y = width / wide, height / high
         box = (left * x, top * y, (left + side) * x, (top + side) * y)
-        return picture.resize((side, side), Image.Resampling.BILINEAR, box=box)
-    resized = picture.resize((wide, high), Image.Resampling.BILINEAR)
+        return picture.resize((side, side), resample, box=box)
+    resized = picture.resize((wide, high), resample)
     return resized.crop((left, top, left + side, top + side))
+
+
+def _margin(length: int, side: int) -> int:
+    """What is cut off before the middle; negative where the middle is larger than the picture."""
+    return round((length - side) / 2) if length >= side else -((side - length) // 2)
 
 
 def write(image: Array, path: Path, quality: int | None) -> None:
