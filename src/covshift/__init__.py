@@ -6,7 +6,8 @@ from covshift.adapter import Adapter, Batch, Stream, adapt
 from covshift.corruptions import corrupt
 from covshift.errors import CovshiftError
 from covshift.full import estimate
+from covshift.models import open_model
 from covshift.statistics import Statistics
 
-__all__ = ["Adapter", "Batch", "CovshiftError", "Statistics", "Stream", "adapt", "corrupt", "estimate"]
+__all__ = ["Adapter", "Batch", "CovshiftError", "Statistics", "Stream", "adapt", "corrupt", "estimate", "open_model"]
 __version__ = version("covshift")

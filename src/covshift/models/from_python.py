@@ -1,0 +1,78 @@
+"""`py:MODULE:FUNCTION`: a model that the user's own code makes."""
+
+import importlib
+import sys
+from pathlib import Path
+from types import ModuleType
+
+from torch import nn
+
+from covshift.errors import CovshiftError, unknown
+from covshift.models.base import Model
+from covshift.models.open import State
+from covshift.models.preprocess import IMAGENET, Preprocess
+from covshift.models.uri import Uri
+
+AS_IT_IS = IMAGENET.with_(size=0, resize=0)
+"""Where a factory says nothing of preprocessing: ImageNet's mean and std, and images as large as they are."""
+
+
+def load(uri: Uri) -> Model:
+    """What the factory returns: a module, a pair of module and `Preprocess`, or a `Model`."""
+    uri.check_query()
+    module_name, colon, name = uri.name.partition(":")
+    if not (module_name and colon and name):
+        raise CovshiftError(f"expected py:module:function, e.g. py:nets:resnet20, got {uri.text!r}")
+    text = f"py:{uri.name}"
+    made = _make(text, _import(text, module_name), name)
+    if isinstance(made, Model):
+        return Model(text, made.module, made.preprocess)
+    module, preprocess = made if isinstance(made, tuple) and len(made) == 2 else (made, AS_IT_IS)
+    if not isinstance(module, nn.Module) or not isinstance(preprocess, Preprocess):
+        kinds = ", ".join(type(part).__name__ for part in made) if isinstance(made, tuple) else type(made).__name__
+        raise CovshiftError(f"expected {text} to return a torch.nn.Module, or (module, Preprocess), got {kinds}")
+    return Model(text, module, preprocess)
+
+
+def architecture(uri: Uri, state: State, classes: int | None) -> Model:
+    """The same: a factory decides itself what it builds."""
+    if classes is not None:
+        raise CovshiftError(f"classes= says nothing to {uri.text}; let the function build the model for {classes}")
+    return load(uri)
+
+
+def _import(text: str, name: str) -> ModuleType:
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)  # as `python -m` does
+    importlib.invalidate_caches()
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is not None and (name == error.name or name.startswith(f"{error.name}.")):
+            raise CovshiftError(
+                f"there is no Python module {name!r} for {text}; put it in {here} or install it"
+            ) from error
+        raise _failed(text, "cannot be imported", error) from error
+    except Exception as error:
+        raise _failed(text, "cannot be imported", error) from error
+
+
+def _make(text: str, module: ModuleType, name: str) -> object:
+    if not hasattr(module, name):
+        raise unknown(f"function in {module.__name__}", name, (known for known in vars(module) if known[0] != "_"))
+    factory = getattr(module, name)
+    if isinstance(factory, nn.Module):
+        return factory
+    if not callable(factory):
+        raise CovshiftError(f"expected {text} to name a function, got a {type(factory).__name__}")
+    try:
+        return factory()
+    except CovshiftError:
+        raise
+    except Exception as error:
+        raise _failed(text, "failed", error) from error
+
+
+def _failed(text: str, what: str, error: Exception) -> CovshiftError:
+    return CovshiftError(f"{text} {what}: {type(error).__name__}: {error}")

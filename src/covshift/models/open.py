@@ -1,0 +1,82 @@
+"""`open_model`: the one door to models, wherever they come from."""
+
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Protocol, cast
+
+from torch import Tensor
+
+from covshift.errors import CovshiftError, unknown
+from covshift.models.base import Model
+from covshift.models.uri import Uri, parse
+
+SOURCES = {
+    "torchvision": "covshift.models.from_torchvision",
+    "timm": "covshift.models.from_timm",
+    "file": "covshift.models.from_file",
+    "py": "covshift.models.from_python",
+}
+"""Where models come from: what a URI begins with, and the module that opens it, imported when it is needed."""
+
+State = dict[str, Tensor]
+
+
+class Source(Protocol):
+    """What the modules of the table hold."""
+
+    def load(self, uri: Uri) -> Model:
+        """The model with its weights; the query's settings of the preprocessing are not applied yet."""
+
+    def architecture(self, uri: Uri, state: State, classes: int | None) -> Model:
+        """The model without its weights, made to take those of a checkpoint."""
+
+
+def source(uri: Uri) -> Source:
+    """The module that opens a URI."""
+    if uri.source not in SOURCES:
+        raise unknown("model source", uri.source, SOURCES)
+    return cast(Source, import_module(SOURCES[uri.source]))
+
+
+def open_model(
+    uri: str,
+    *,
+    mean: Sequence[float] | None = None,
+    std: Sequence[float] | None = None,
+    size: int | None = None,
+    resize: int | None = None,
+    interpolation: str | None = None,
+) -> Model:
+    """Open a model by its URI, in eval mode, with the preprocessing that belongs to its weights.
+
+    Args:
+        uri: `torchvision:NAME[/WEIGHTS]`, `timm:NAME`, `file:PATH?arch=URI` or `py:MODULE:FUNCTION`.
+        mean: overrides the preprocessing's, as the other keywords do; they come before what the URI's query says.
+        std: see `Preprocess`.
+        size: the side of the crop; `resize` grows in proportion. 0 for no crop.
+        resize: what the shorter side is resized to before the crop. 0 for no resizing.
+        interpolation: the filter for resizing.
+
+    Raises:
+        CovshiftError: if there is no such model, or its weights cannot be had or do not fit.
+
+    >>> model = open_model("torchvision:resnet18/none", size=64)
+    >>> model.classes, model.params, model.bn_params, model.preprocess.resize
+    (1000, 11689512, 9600, 73)
+    """
+    parsed = parse(uri)
+    model = source(parsed).load(parsed)
+    keywords = {"mean": mean, "std": std, "size": size, "resize": resize, "interpolation": interpolation}
+    given = {key: value for key, value in keywords.items() if value is not None}
+    model.preprocess = model.preprocess.with_(**(parsed.settings() | given))
+    model.module.eval()
+    return model
+
+
+def open_architecture(uri: str, state: State, classes: int | None = None) -> Model:
+    """Build the model that a URI names, for the weights of a checkpoint, which are not loaded into it yet."""
+    parsed = parse(uri)
+    opener = source(parsed)
+    if not hasattr(opener, "architecture"):
+        raise CovshiftError(f"expected arch= to name an architecture such as torchvision:resnet50, got {uri!r}")
+    return opener.architecture(parsed, state, classes)
