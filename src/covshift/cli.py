@@ -76,3 +76,22 @@ def corrupt(
         cells = command.choose(corruption or [], severity or [], everything=everything)
         recipe = cells._replace(crop=crop, quality=None if png else quality, seed=seed, frost=frost)
         typer.echo(command.run(source, target, recipe, command.parse_shard(shard), skip_broken, threads))
+
+
+@app.command()
+def models(
+    pattern: Annotated[str | None, typer.Argument(help="Part of a name, or a pattern such as 'timm:resnet*'.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="A list of objects, for programs.")] = False,
+) -> None:
+    """List the models that can be opened, with their parameters and those of their normalisation layers.
+
+    covshift models
+
+    covshift models 'resnet*' --json
+
+    covshift models 'timm:convnext*'
+    """
+    from covshift.models import command
+
+    with _errors():
+        command.show(pattern, as_json=as_json)
