@@ -11,9 +11,9 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import covshift
 from covshift import CovshiftError, Statistics
-from covshift.full import parse_bytes
 from covshift.layers import find_layers
 from covshift.lockstep import Lockstep
+from covshift.memory import parse_bytes
 from covshift.parking import Held, Parking
 
 SMALL = 200_000  # bytes: forces spilling

@@ -95,3 +95,92 @@ def models(
 
     with _errors():
         command.show(pattern, as_json=as_json)
+
+
+@app.command()
+def bench(
+    model: Annotated[str | None, typer.Option(help="Which model, e.g. torchvision:resnet18.")] = None,
+    data: Annotated[str | None, typer.Option(help="Which images, e.g. folder:val or imagenet-c:DIR.")] = None,
+    out: Annotated[Path | None, typer.Option(help="The run folder; the same command again goes on there.")] = None,
+    config: Annotated[Path | None, typer.Option(help="A YAML file with any of these settings.")] = None,
+    corruptions: Annotated[
+        list[str] | None, typer.Option(help="Names, or test, holdout, all.", show_default="all 19")
+    ] = None,
+    severities: Annotated[list[str] | None, typer.Option(help="Such as 1,3,5.", show_default="1,2,3,4,5")] = None,
+    methods: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="none, partial, full, reverse, batch:n=8,N=16, stream:n=1,N=16.", show_default="none,partial,full"
+        ),
+    ] = None,
+    grid: Annotated[bool | None, typer.Option("--grid", help="Also n = 1…512 by N = 1…256.")] = None,
+    clean: Annotated[bool | None, typer.Option("--clean/--no-clean", help="Also the clean images.")] = None,
+    mixed: Annotated[bool | None, typer.Option("--mixed", help="Also all corruptions in one, the control.")] = None,
+    limit: Annotated[int | None, typer.Option(help="A random subset of so many images, balanced.")] = None,
+    order: Annotated[str | None, typer.Option(help="shuffled, label or source.", show_default="shuffled")] = None,
+    seed: Annotated[int | None, typer.Option(help="Of subset, order and corruptions.", show_default="0")] = None,
+    mean: Annotated[str | None, typer.Option(help="Such as 0.485,0.456,0.406, in place of the model's.")] = None,
+    std: Annotated[str | None, typer.Option(help="Likewise.")] = None,
+    size: Annotated[int | None, typer.Option(help="Side of the crop, in place of the model's.")] = None,
+    resize: Annotated[int | None, typer.Option(help="Shorter side before the crop, likewise.")] = None,
+    interpolation: Annotated[str | None, typer.Option(help="bilinear, bicubic …, likewise.")] = None,
+    frost: Annotated[str | None, typer.Option(help="Ice: procedural, published, or a folder of textures.")] = None,
+    jpeg: Annotated[int | None, typer.Option(help="Save corrupted images as JPEG first; 85 as published.")] = None,
+    skip_broken: Annotated[bool | None, typer.Option("--skip-broken", help="Go on without unreadable ones.")] = None,
+    batch_size: Annotated[int | None, typer.Option(help="Images that the model gets at once.")] = None,
+    device: Annotated[str | None, typer.Option(help="auto, cpu, cuda or mps.", show_default="auto")] = None,
+    memory: Annotated[str | None, typer.Option(help="For decoded images, such as '4 GiB'.")] = None,
+    threads: Annotated[int | None, typer.Option(help="That torch may use.")] = None,
+    extend: Annotated[bool, typer.Option("--extend", help="Add conditions and methods to the run in --out.")] = False,
+    baseline: Annotated[Path | None, typer.Option(help="A run to measure mCE against, in AlexNet's place.")] = None,
+    status: Annotated[Path | None, typer.Option(metavar="RUN", help="Say how far a run is.")] = None,
+    table: Annotated[Path | None, typer.Option(metavar="RUN", help="Print the table of a run.")] = None,
+    rows: Annotated[Path | None, typer.Option(metavar="RUN", help="Print the rows of a run as JSON lines.")] = None,
+    csv: Annotated[bool, typer.Option("--csv", help="The table as CSV.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="The table as JSON.")] = False,
+    markdown: Annotated[bool, typer.Option("--markdown", help="The table as Markdown.")] = False,
+) -> None:
+    """What a model loses under corruptions, and what adapting gives back: none, partial and full.
+
+    covshift bench --model torchvision:resnet18 --data folder:val --out runs/r18
+
+    covshift bench --table runs/r18 --markdown
+    """
+    from covshift.bench import command
+
+    with _errors():
+        command.only_one([status, table, rows])
+        if status is not None:
+            typer.echo(command.status(status))
+        elif rows is not None:
+            typer.echo(command.rows(rows))
+        elif table is not None:
+            kind = "csv" if csv else "json" if json else "markdown" if markdown else "text"
+            typer.echo(command.table(table, kind, baseline))
+        else:
+            values = command.given(
+                model=model,
+                data=data,
+                corruptions=corruptions,
+                severities=severities,
+                methods=methods,
+                grid=grid,
+                clean=clean,
+                mixed=mixed,
+                limit=limit,
+                order=order,
+                seed=seed,
+                mean=command.numbers(mean, "mean"),
+                std=command.numbers(std, "std"),
+                size=size,
+                resize=resize,
+                interpolation=interpolation,
+                frost=frost,
+                jpeg=jpeg,
+                skip_broken=skip_broken,
+                batch_size=batch_size,
+                device=device,
+                memory=memory,
+                threads=threads,
+            )
+            typer.echo(command.bench(values, config, out, extend=extend, baseline=baseline))

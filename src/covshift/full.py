@@ -1,7 +1,6 @@
 """Full adaptation: `estimate`, the statistics of a whole data set, exactly, in bounded memory."""
 
 import os
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
 from contextlib import nullcontext
 from functools import partial
@@ -14,13 +13,13 @@ from torch import Tensor, nn
 from covshift.errors import CovshiftError
 from covshift.layers import NormLayer, Only, Patterns, check_not_compiled, find_layers, unwrap
 from covshift.lockstep import Lockstep
+from covshift.memory import free_memory, parse_bytes
 from covshift.moments import Meter, Moments, merge
 from covshift.progress import progress_bar
 from covshift.ranks import least, over_ranks, telling_others
-from covshift.statistics import Statistics, fingerprint
+from covshift.statistics import Statistics, check_prior, fingerprint
 
 _CHUNK = 64  # images at a time, where the data come as one tensor
-_SMALL_MACHINE = 4 * 2**30  # bytes, where the machine does not say what it has
 
 
 def estimate(
@@ -28,6 +27,7 @@ def estimate(
     loader: Iterable[Any] | Tensor,
     *,
     exact: bool = True,
+    prior: float = 0,
     memory: float | str | None = None,
     scratch: str | os.PathLike[str] | None = None,
     layers: Patterns = None,
@@ -52,6 +52,8 @@ def estimate(
         model: a model in eval mode; it is as before when this returns or raises.
         loader: batches, as tensors, (images, labels, ...) tuples or mappings of keyword arguments; or one big tensor.
         exact: whether the result is that of one giant batch.
+        prior: N, how many images the source statistics count for (Eq. 3), where `exact`; the result is the mixture that
+            the layers were normalised by. `adapt` with `Batch(prior)` does the same for a batch that fits in memory.
         memory: for waiting batches, in bytes or as "4 GiB"; by default half of the machine's or the GPU's memory.
         scratch: a folder to park batches in that go beyond `memory`; by default the system's for temporary files.
         layers: patterns of layer paths, e.g. "layer1.*", to adapt only those.
@@ -71,6 +73,9 @@ def estimate(
     model = unwrap(model)
     check_not_compiled(model)
     found = find_layers(model, layers, only)
+    check_prior(prior)
+    if prior and not exact:
+        raise CovshiftError("expected prior=0 with exact=False; mix() the result with the source statistics instead")
     if isinstance(loader, Tensor):
         loader = loader.split(_CHUNK)
     if not isinstance(loader, Iterable):
@@ -82,9 +87,9 @@ def estimate(
         # not matter in which order the passes, which share a thread, enter and leave them.
         with torch.inference_mode(), progress_bar("estimating", total, show=progress) as advance:
             if exact:
-                budget = _half_of_memory(found[0].mean.device) if memory is None else parse_bytes(memory)
+                budget = free_memory(found[0].mean.device) / 2 if memory is None else parse_bytes(memory)
                 folder = None if scratch is None else Path(scratch)
-                seen = Lockstep(found, budget, folder, sync, advance).run(runs)
+                seen = Lockstep(found, budget, folder, sync, advance, prior).run(runs)
             else:
                 seen = _one_by_one(found, runs, sync, partial(advance, len(found) + 1))
     finally:
@@ -94,7 +99,8 @@ def estimate(
         raise CovshiftError("the loader gave no images that reach a normalisation layer: there is nothing to estimate")
     unseen = {layer.path: Moments(0, 0, layer.mean, layer.var) for layer in found}
     chosen = {layer.path: layer.chosen(seen[layer.path]) for layer in found if layer.path in seen}
-    return Statistics(unseen | chosen, fingerprint(model))
+    result = Statistics(unseen | chosen, fingerprint(model))
+    return result.mix(Statistics(unseen, result.fingerprint), prior) if prior else result
 
 
 def _one_by_one(
@@ -169,30 +175,3 @@ def _copy(batch: Any, device: torch.device) -> Any:
         copies = [_copy(value, device) for value in batch]
         return type(batch)(*copies) if hasattr(batch, "_fields") else copies
     return batch
-
-
-def parse_bytes(size: float | str) -> float:
-    """A number of bytes from a number or from words.
-
-    >>> parse_bytes("1.5 GiB"), parse_bytes("200MB")
-    (1610612736.0, 200000000.0)
-    """
-    if isinstance(size, str):
-        match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]?)(i?)B?\s*", size, re.IGNORECASE)
-        base = 1024.0 if match and match[3] else 1000.0
-        number = float(match[1]) * base ** " KMGT".index(match[2].upper() or " ") if match else 0.0
-    else:
-        number = float(size)
-    if not number > 0:
-        raise CovshiftError(f"expected a number of bytes above 0, such as '4 GiB', got {size!r}")
-    return number
-
-
-def _half_of_memory(device: torch.device) -> float:
-    if device.type == "cuda":
-        return float(torch.cuda.mem_get_info(device)[0]) / 2
-    try:
-        available = re.search(r"MemAvailable:\s*(\d+) kB", Path("/proc/meminfo").read_text())
-        return int(available[1]) * 1024 / 2 if available else _SMALL_MACHINE
-    except OSError:
-        return _SMALL_MACHINE

@@ -89,9 +89,9 @@ class NormLayer:
             return replace(moments, var=self.var)
         return replace(moments, mean=self.mean) if self.only == "var" else moments
 
-    def check(self, moments: Moments) -> None:
+    def check(self, moments: Moments, prior: float = 0) -> None:
         """Raise a `CovshiftError` unless the layer can normalise by these moments, in its own precision."""
-        if moments.count == 1:
+        if moments.count == 1 and prior == 0:
             raise one_value(self.path)
         if not moments.var.to(self.var.dtype).isfinite().all():
             raise not_finite(self.path)

@@ -19,6 +19,7 @@ from covshift.layers import NormLayer
 from covshift.moments import Meter, Moments, merge
 from covshift.parking import Held, Parking
 from covshift.ranks import least, over_ranks, telling_others
+from covshift.statistics import target_weight
 
 
 class _Autocast(NamedTuple):
@@ -57,6 +58,7 @@ class Lockstep:
         scratch: the folder to park in; None for the system's.
         sync: whether the passes of all ranks go in step.
         advance: called with 1 whenever a pass has come to the next layer.
+        prior: N, how many images the source statistics count for in what the layers use.
     """
 
     def __init__(
@@ -66,6 +68,7 @@ class Lockstep:
         scratch: Path | None,
         sync: bool,
         advance: Callable[[float], None],
+        prior: float = 0,
     ) -> None:
         self.seen: dict[str, Moments] = {}
         self.parking = Parking(memory, scratch)
@@ -74,6 +77,7 @@ class Lockstep:
         self._device = layers[0].mean.device
         self._sync = sync
         self._advance = advance
+        self._prior = prior
         self._runners: list[_Runner] = []
 
     def run(self, runs: Iterable[Callable[[], object]]) -> dict[str, Moments]:
@@ -120,8 +124,8 @@ class Lockstep:
         total = reduce(merge, moments, Moments(0, 0, layer.mean, layer.var))
         if self._sync:
             total = over_ranks(total)
-        layer.check(total)
-        layer.write(total.mean, total.var)
+        layer.check(total, self._prior)
+        layer.mix(total.mean, total.var, target_weight(total.images, self._prior))
         self.seen[layer.path] = merge(self.seen[layer.path], total) if layer.path in self.seen else total
 
     def _resume(self, runner: _Runner) -> None:

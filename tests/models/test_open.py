@@ -94,10 +94,10 @@ def test_torchvision_and_the_same_file_by_path_give_torchvisions_logits(name, hu
 
 def test_weights_are_the_papers_unless_said_otherwise():
     from covshift.models.from_torchvision import _resolve
-    from covshift.models.uri import parse
+    from covshift.uri import parse
 
     def chosen(uri):
-        return _resolve(parse(uri))[1].name
+        return _resolve(parse(uri, "model", ""))[1].name
 
     assert chosen("torchvision:resnet50") == "IMAGENET1K_V1"
     assert chosen("torchvision:resnet50/DEFAULT") == "IMAGENET1K_V2"
@@ -180,7 +180,7 @@ def test_the_digest_is_of_the_values_in_any_process(here):
 # uri: what the message says
 WRONG = {
     "": "expected a model such as torchvision:resnet50, got ''",
-    "resnet50": "expected a model as source:name, got 'resnet50'; say torchvision:resnet50",
+    "resnet50": "expected a model as source:name, such as torchvision:resnet50, got 'resnet50'",
     "torchvision:": "expected a name after torchvision:",
     "torchvison:resnet50": "unknown model source 'torchvison'; did you mean 'torchvision'?",
     "torchvision:resnet5": "unknown torchvision model 'resnet5'; did you mean 'resnet50'?",

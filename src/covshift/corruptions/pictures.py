@@ -23,21 +23,23 @@ _TOO_LARGE = (Image.DecompressionBombError, Image.DecompressionBombWarning)
 
 
 def read(path: Path, *, crop: bool) -> Array:
-    """A picture as uint8 RGB; with `crop`, its shorter side resized to 256 px and the middle 224 x 224 px cut out.
-
-    Grey, palette, CMYK and 16-bit pictures become RGB; an alpha channel is dropped.
-    """
-    try:
-        with Image.open(path) as opened:
-            picture = rgb(opened)
-    # Pillow's decoders raise these for files that are no pictures, cut short, damaged or larger than it allows.
-    except (OSError, SyntaxError, ValueError, EOFError, *_TOO_LARGE) as error:
-        raise CovshiftError(f"cannot read the picture {path} ({error})") from error
+    """A picture as uint8 RGB; with `crop`, its shorter side resized to 256 px and the middle 224 x 224 px cut out."""
+    picture = open_rgb(path)
     if not crop and min(picture.size) < SMALLEST:
         raise CovshiftError(
             f"the picture {path} has {picture.width} x {picture.height} px, less than {SMALLEST} a side"
         )
     return np.asarray(middle(picture, 256, 224) if crop else picture)
+
+
+def open_rgb(path: Path) -> Image.Image:
+    """A picture, decoded; grey, palette, CMYK and 16-bit pictures become RGB, an alpha channel is dropped."""
+    try:
+        with Image.open(path) as opened:
+            return rgb(opened)
+    # Pillow's decoders raise these for files that are no pictures, cut short, damaged or larger than it allows.
+    except (OSError, SyntaxError, ValueError, EOFError, *_TOO_LARGE) as error:
+        raise CovshiftError(f"cannot read the picture {path} ({error})") from error
 
 
 def rgb(picture: Image.Image) -> Image.Image:

@@ -11,7 +11,8 @@ from covshift.errors import CovshiftError, unknown
 from covshift.models.base import Model
 from covshift.models.open import State
 from covshift.models.preprocess import IMAGENET, Preprocess
-from covshift.models.uri import Uri
+from covshift.models.query import KEYS
+from covshift.uri import Uri
 
 AS_IT_IS = IMAGENET.with_(size=0, resize=0)
 """Where a factory says nothing of preprocessing: ImageNet's mean and std, and images as large as they are."""
@@ -19,7 +20,7 @@ AS_IT_IS = IMAGENET.with_(size=0, resize=0)
 
 def load(uri: Uri) -> Model:
     """What the factory returns: a module, a pair of module and `Preprocess`, or a `Model`."""
-    uri.check_query()
+    uri.check_query(*KEYS)
     module_name, colon, name = uri.name.partition(":")
     if not (module_name and colon and name):
         raise CovshiftError(f"expected py:module:function, e.g. py:nets:resnet20, got {uri.text!r}")

@@ -12,8 +12,9 @@ from covshift.models.checkpoint import classes_in
 from covshift.models.from_torchvision import NONE  # which imports torchvision, our way, before timm does
 from covshift.models.open import State
 from covshift.models.preprocess import Preprocess
+from covshift.models.query import KEYS
 from covshift.models.untrained import untrained
-from covshift.models.uri import Uri
+from covshift.uri import Uri
 
 try:
     timm: Any = import_module("timm")
@@ -40,7 +41,7 @@ def build(name: str, **settings: Any) -> nn.Module:
 
 def load(uri: Uri) -> Model:
     """The model with its weights; `NAME/none` is untrained, the same every time."""
-    uri.check_query()
+    uri.check_query(*KEYS)
     name, config, trained = _resolve(uri)
     if not trained:
         return Model(f"timm:{name}/{NONE}", untrained(partial(build, name)), _preprocess(name, config))
@@ -60,7 +61,7 @@ def load(uri: Uri) -> Model:
 
 def architecture(uri: Uri, state: State, classes: int | None) -> Model:
     """The model without its weights, with as many classes as the checkpoint has."""
-    uri.check_query()
+    uri.check_query(*KEYS)
     name, config, trained = _resolve(uri)
     plain = untrained(partial(build, name), shapes_only=True)
     found = classes or classes_in(state, plain, config.num_classes)

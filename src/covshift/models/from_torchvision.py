@@ -14,8 +14,9 @@ from covshift.models.base import Model
 from covshift.models.checkpoint import classes_in, read_state
 from covshift.models.open import State
 from covshift.models.preprocess import IMAGENET, Preprocess
+from covshift.models.query import KEYS
 from covshift.models.untrained import untrained
-from covshift.models.uri import Uri
+from covshift.uri import Uri
 
 PAPER = "IMAGENET1K_V1"
 """The weights that the paper uses, and the default where a model has them."""
@@ -52,7 +53,7 @@ def build(name: str, **settings: Any) -> nn.Module:
 
 def load(uri: Uri) -> Model:
     """The model with its weights; `NAME/none` is untrained, the same every time."""
-    uri.check_query()
+    uri.check_query(*KEYS)
     name, weights = _resolve(uri)
     if weights is None:
         return Model(f"torchvision:{name}/{NONE}", untrained(partial(build, name)), IMAGENET)
@@ -61,7 +62,7 @@ def load(uri: Uri) -> Model:
 
 def architecture(uri: Uri, state: State, classes: int | None) -> Model:
     """The model without its weights, with as many classes, heads and patches as the checkpoint has."""
-    uri.check_query()
+    uri.check_query(*KEYS)
     name, weights = _resolve(uri)
     settings: dict[str, Any] = {}
     if family(name) in ("googlenet", "inception"):

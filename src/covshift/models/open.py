@@ -8,7 +8,8 @@ from torch import Tensor
 
 from covshift.errors import CovshiftError, unknown
 from covshift.models.base import Model
-from covshift.models.uri import Uri, parse
+from covshift.models.query import preprocessing
+from covshift.uri import Uri, parse
 
 SOURCES = {
     "torchvision": "covshift.models.from_torchvision",
@@ -19,6 +20,8 @@ SOURCES = {
 """Where models come from: what a URI begins with, and the module that opens it, imported when it is needed."""
 
 State = dict[str, Tensor]
+
+_EXAMPLE = "torchvision:resnet50"
 
 
 class Source(Protocol):
@@ -64,18 +67,18 @@ def open_model(
     >>> model.classes, model.params, model.bn_params, model.preprocess.resize
     (1000, 11689512, 9600, 73)
     """
-    parsed = parse(uri)
+    parsed = parse(uri, "model", _EXAMPLE)
     model = source(parsed).load(parsed)
     keywords = {"mean": mean, "std": std, "size": size, "resize": resize, "interpolation": interpolation}
     given = {key: value for key, value in keywords.items() if value is not None}
-    model.preprocess = model.preprocess.with_(**(parsed.settings() | given))
+    model.preprocess = model.preprocess.with_(**(preprocessing(parsed) | given))
     model.module.eval()
     return model
 
 
 def open_architecture(uri: str, state: State, classes: int | None = None) -> Model:
     """Build the model that a URI names, for the weights of a checkpoint, which are not loaded into it yet."""
-    parsed = parse(uri)
+    parsed = parse(uri, "model", _EXAMPLE)
     opener = source(parsed)
     if not hasattr(opener, "architecture"):
         raise CovshiftError(f"expected arch= to name an architecture such as torchvision:resnet50, got {uri!r}")

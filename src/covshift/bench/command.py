@@ -1,0 +1,71 @@
+"""What `covshift bench` does with its arguments."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from covshift.bench.metrics import Baseline, baseline_of
+from covshift.bench.settings import Settings
+from covshift.bench.store import Store
+from covshift.bench.table import tables, write
+from covshift.errors import CovshiftError, plural
+
+
+def given(**values: Any) -> dict[str, Any]:
+    """The settings that were given on the command line; the others are left to the YAML file or the defaults."""
+    return {name: value for name, value in values.items() if value is not None and value != []}
+
+
+def numbers(text: str | None, name: str) -> tuple[float, ...] | None:
+    """Three numbers, as in `--mean 0.485,0.456,0.406`."""
+    if text is None:
+        return None
+    try:
+        return tuple(float(part) for part in text.split(","))
+    except ValueError:
+        raise CovshiftError(f"expected --{name} as three numbers such as 0.5,0.5,0.5, got {text!r}") from None
+
+
+def bench(values: dict[str, Any], config: Path | None, out: Path | None, *, extend: bool, baseline: Path | None) -> str:
+    """Run what is left to run, and give the table."""
+    from covshift.bench.run import run
+
+    settings = Settings.read(values, config)
+    if out is None:
+        raise CovshiftError("expected a folder for the results, e.g. --out runs/r18")
+    return table(run(settings, out, extend=extend).folder, "text", baseline)
+
+
+def table(folder: Path, kind: str, baseline: Path | None = None) -> str:
+    """The table of a run folder."""
+    store = Store(folder)
+    return write(tables(store.rows(), store.run, _baseline(baseline)), kind)
+
+
+def rows(folder: Path) -> str:
+    """The rows of a run folder as JSON lines."""
+    return "\n".join(row.model_dump_json() for row in Store(folder).rows())
+
+
+def status(folder: Path) -> str:
+    """How far a run is."""
+    store = Store(folder)
+    names = store.run.settings.plan.all_names()
+    done = store.done()
+    left = [name for name in names if name not in done]
+    seconds = sum(row.seconds for row in store.rows())
+    lines = [
+        f"{store.run.settings.model} on {store.run.settings.data}",
+        f"{len(names) - len(left)} of {plural(len(names), 'cell')} done in {seconds / 60:.1f} min of work",
+    ]
+    return "\n".join([*lines, *([f"next: {left[0]}"] if left else [])])
+
+
+def only_one(folders: Sequence[Path | None]) -> None:
+    """Raise a `CovshiftError` where several things were asked for at once."""
+    if sum(folder is not None for folder in folders) > 1:
+        raise CovshiftError("expected one of --status, --table and --rows at a time")
+
+
+def _baseline(folder: Path | None) -> Baseline | None:
+    return None if folder is None else baseline_of(Store(folder).rows(), str(folder))

@@ -1,0 +1,159 @@
+"""A condition and a method make a result: how many images the model gets wrong."""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from covshift.adapter import Batch, Stream, adapt
+from covshift.bench.methods import Method
+from covshift.data.condition import CLEAN
+from covshift.data.selection import Batch as Images
+from covshift.data.selection import Selection, Shown
+from covshift.errors import CovshiftError
+from covshift.full import estimate
+from covshift.models import Model
+from covshift.statistics import Statistics
+
+TOP = 5
+
+
+class Errors(NamedTuple):
+    """How many images were shown, and how many the model got wrong."""
+
+    images: int
+    top1: int
+    top5: int
+    seconds: float
+
+
+class Evaluator:
+    """Evaluates one model on one selection of images; what methods can share in a condition, they share.
+
+    Args:
+        model: on its device, in eval mode.
+        selection: the images.
+        batch_size: how many images the model gets at once; a statistical batch may be smaller or larger.
+        memory: bytes for batches that wait for each other, where a statistical batch is larger.
+        advance: told how many more images have gone through the model.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        selection: Selection,
+        *,
+        batch_size: int,
+        memory: float | None = None,
+        advance: Callable[[int], None] = lambda images: None,
+    ) -> None:
+        self.model = model
+        self.selection = selection
+        self.batch_size = batch_size
+        self._memory = memory
+        self._advance = advance
+        self.device = next((tensor.device for tensor in model.module.parameters()), torch.device("cpu"))
+
+    def run(self, shown: Shown, method: Method, target: Statistics | None = None) -> tuple[Errors, Statistics | None]:
+        """Evaluate a method in a condition.
+
+        Args:
+            shown: the images of the condition.
+            method: with N chosen.
+            target: the statistics of the whole condition, if an earlier method came by them.
+
+        Returns:
+            The errors, and the statistics of the whole condition if this method came by them.
+        """
+        begun = time.perf_counter()
+        score = _Score(str(shown.condition), self._advance)
+        with torch.inference_mode():
+            if method.kind == "reverse":
+                target = target or self._whole(shown.batches(self.batch_size), lambda labels, logits: None, 0)
+                with _applied(target, self.model):
+                    self._plain(self.selection.show(CLEAN).batches(self.batch_size), score)
+            elif method.kind == "stream":
+                with adapt(self.model.module, Stream(method.prior or 0, method.decay)):
+                    self._plain(shown.batches(method.n or 1), score)
+            elif method.kind == "none":
+                self._plain(shown.batches(self.batch_size), score)
+            elif method.n is None:
+                target = self._whole(shown.batches(self.batch_size), score.add, method.prior or 0)
+            elif method.n > self.batch_size:
+                for group in shown.batches(method.n):
+                    self._whole(_split(group, self.batch_size), score.add, method.prior or 0)
+            else:
+                size = self.batch_size // method.n * method.n
+                policy = Batch(method.prior or 0, None if size == method.n else method.n)
+                with adapt(self.model.module, policy):
+                    self._plain(shown.batches(size), score)
+        if not score.images:
+            raise CovshiftError(f"no image of {shown.condition} could be read: there is nothing to evaluate")
+        return Errors(score.images, score.top1, score.top5, time.perf_counter() - begun), target
+
+    def _plain(self, batches: Iterator[Images], score: "_Score") -> None:
+        for batch in batches:
+            score.add(batch.labels, self.model.module(self._input(batch)))
+
+    def _whole(
+        self, batches: Iterator[Images], collect: Callable[[np.ndarray, Tensor], None], prior: float
+    ) -> Statistics:
+        """One statistical batch of all images, however many batches they come in."""
+        labels: list[np.ndarray] = []
+
+        def inputs() -> Iterator[Tensor]:
+            for batch in batches:
+                labels.append(batch.labels)
+                yield self._input(batch)
+
+        return estimate(
+            self.model.module,
+            inputs(),
+            prior=prior,
+            memory=self._memory,
+            collect=lambda position, logits: collect(labels[position], logits),
+            progress=False,
+        )
+
+    def _input(self, batch: Images) -> Tensor:
+        return self.model.preprocess.tensor(batch.images, self.device)
+
+
+class _Score:
+    """Counts errors."""
+
+    def __init__(self, condition: str, advance: Callable[[int], None]) -> None:
+        self.images = self.top1 = self.top5 = 0
+        self._condition = condition
+        self._advance = advance
+
+    def add(self, labels: np.ndarray, logits: Tensor) -> None:
+        if not logits.isfinite().all():
+            raise CovshiftError(
+                f"the model's outputs in condition {self._condition} are NaN or infinite; check its weights"
+            )
+        best = logits.topk(min(TOP, logits.shape[1])).indices.cpu()
+        right = best == torch.from_numpy(labels).unsqueeze(1)
+        self.images += len(labels)
+        self.top1 += len(labels) - int(right[:, 0].sum())
+        self.top5 += len(labels) - int(right.any(1).sum())
+        self._advance(len(labels))
+
+
+@contextmanager
+def _applied(target: Statistics, model: Model) -> Iterator[None]:
+    source = Statistics.of(model.module)
+    target.apply(model.module)
+    try:
+        yield
+    finally:
+        source.apply(model.module)
+
+
+def _split(batch: Images, size: int) -> Iterator[Images]:
+    for start in range(0, len(batch.labels), size):
+        yield Images(batch.images[start : start + size], batch.labels[start : start + size])

@@ -1,0 +1,157 @@
+"""A run from its settings: open the model and the data, check that they fit, and let the engine work."""
+
+import platform
+import subprocess
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from covshift.bench.evaluate import Evaluator
+from covshift.bench.local import LocalEngine
+from covshift.bench.screen import Screen
+from covshift.bench.settings import Settings
+from covshift.bench.store import Run, Store
+from covshift.data import CLEAN, Condition, Data, open_data
+from covshift.data.selection import Selection, choose
+from covshift.errors import CovshiftError
+from covshift.layers import find_layers
+from covshift.memory import free_memory, parse_bytes
+from covshift.models import Model, open_model
+
+_VERSIONS = ("covshift", "torch", "torchvision", "numpy", "opencv-python-headless", "pillow", "numba")
+
+
+def run(settings: Settings, out: Path, *, extend: bool = False, show: bool = True) -> Store:
+    """Run all cells that the folder does not have yet.
+
+    Args:
+        settings: what to run.
+        out: the run folder; made if it is not there.
+        extend: add conditions and methods to a run that has others.
+        show: whether to show progress.
+    """
+    with Screen(show) as screen:
+        screen.say(f"{settings.model} on {settings.data}, into {out}")
+        data = open_data(settings.data)
+        settings = fit(settings, data)
+        model = open_model(
+            settings.model,
+            mean=settings.mean,
+            std=settings.std,
+            size=settings.size,
+            resize=settings.resize,
+            interpolation=settings.interpolation,
+        )
+        check_together(model, data, settings)
+        store = Store.create(out, describe(settings, model, data), extend=extend)
+        evaluator = make_evaluator(settings, model, data, screen)
+        LocalEngine(store, store.run.settings.plan, evaluator, screen).run()
+    return store
+
+
+def fit(settings: Settings, data: Data) -> Settings:
+    """The settings for conditions that the data can give: what was not asked for by name is left out."""
+    asked = settings.model_fields_set
+    change: dict[str, Any] = {}
+    if "clean" not in asked:
+        change["clean"] = data.has(CLEAN)
+    severities = settings.severities
+    if "severities" not in asked:
+        severities = tuple(s for s in severities if any(data.has(Condition(name, s)) for name in settings.corruptions))
+        change["severities"] = severities
+    if "corruptions" not in asked:
+        change["corruptions"] = tuple(
+            name for name in settings.corruptions if all(data.has(Condition(name, s)) for s in severities)
+        )
+    fitted = settings.model_copy(update=change)
+    for condition in fitted.plan.conditions:
+        if not data.has(condition):
+            what = "clean images" if condition == CLEAN else f"condition {condition}"
+            raise CovshiftError(f"{data.uri} has no {what}; say where clean images are: {data.uri}?clean=folder:DIR")
+    if not data.has(CLEAN) and any(method.kind == "reverse" for method in fitted.all_methods):
+        raise CovshiftError(f"method reverse needs clean images; say where they are: {data.uri}?clean=folder:DIR")
+    return fitted
+
+
+def check_together(model: Model, data: Data, settings: Settings) -> None:
+    """Raise a `CovshiftError` where the model cannot be evaluated on the data, before anything runs."""
+    if model.classes != data.classes:
+        raise CovshiftError(
+            f"{model.uri} tells {model.classes} classes apart, and {data.uri} has {data.classes}; "
+            "choose a model and data that belong together"
+        )
+    if any(method.kind != "none" for method in settings.all_methods):
+        try:
+            find_layers(model.module)
+        except CovshiftError as error:
+            raise CovshiftError(f"{error}; evaluate it with --methods none") from error
+
+
+def make_evaluator(settings: Settings, model: Model, data: Data, screen: Screen) -> Evaluator:
+    """The model on its device, and the images that it is shown."""
+    device = choose_device(settings.device)
+    if settings.threads is not None:
+        torch.set_num_threads(settings.threads)
+    model.module.to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]
+    indices = choose(data.labels, limit=settings.limit, order=settings.order, seed=settings.seed)
+    room = free_memory(torch.device("cpu")) / 4 if settings.memory is None else parse_bytes(settings.memory)
+    selection = Selection(
+        data,
+        indices,
+        model.preprocess.picture,
+        making=settings.making,
+        memory=room,
+        skip_broken=settings.skip_broken,
+    )
+    small = (model.preprocess.size or 0) <= 64
+    batch_size = settings.batch_size or (256 if small or device.type != "cpu" else 64)
+    return Evaluator(model, selection, batch_size=batch_size, advance=screen.images)
+
+
+def choose_device(name: str) -> torch.device:
+    """The device of this name; `auto` is the fastest that there is."""
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
+    try:
+        device = torch.device(name)
+        torch.empty(1, device=device)
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).splitlines()[0]
+        raise CovshiftError(
+            f"expected a device that is there: auto, cpu, cuda or mps, got {name!r} ({reason})"
+        ) from error
+    return device
+
+
+def describe(settings: Settings, model: Model, data: Data) -> Run:
+    """What goes into `run.json`."""
+    return Run(
+        settings=settings,
+        model_digest=model.digest,
+        model_classes=model.classes,
+        model_params=model.params,
+        preprocess=model.preprocess.as_dict(),
+        data_digest=data.digest,
+        data_images=len(data),
+        imagenet=data.imagenet,
+        versions={"python": platform.python_version(), **{name: version(name) for name in _VERSIONS}},
+        revision=_revision(),
+    )
+
+
+def _revision() -> str | None:
+    """The git revision of covshift's own code, where it runs from a clone."""
+    here = Path(__file__)
+
+    def git(*words: str) -> str:
+        # Git is found by name, as everywhere.
+        command = ["git", "-C", str(here.parent), *words]
+        return subprocess.run(command, capture_output=True, text=True, timeout=5, check=True).stdout.strip()  # noqa: S603
+
+    try:
+        git("ls-files", "--error-unmatch", here.name)  # else this is some other project's repository
+        return git("describe", "--always", "--dirty", "--abbrev=12")
+    except (OSError, subprocess.SubprocessError):
+        return None

@@ -1,0 +1,74 @@
+"""What a user sees while a run goes on: a bar on a terminal, a line for each condition in a log file."""
+
+import time
+from types import TracebackType
+from typing import Self
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+
+class Screen:
+    """Progress of a run on stderr.
+
+    Args:
+        show: whether anything is shown.
+    """
+
+    def __init__(self, show: bool = True) -> None:
+        self._console = Console(stderr=True, quiet=not show, soft_wrap=True, highlight=False)
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TextColumn("{task.fields[cells]} cells  {task.fields[rate]} images/s"),
+            TimeRemainingColumn(),
+        )
+        self._bar = Progress(*columns, console=self._console, transient=True, disable=not self._console.is_terminal)
+        self._task = self._bar.add_task("", total=None, cells="", rate="-")
+        self._cells = self._done = 0
+        self._per_cell = 1
+        self._images = 0
+        self._begun = time.monotonic()
+
+    def __enter__(self) -> Self:
+        self._bar.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._bar.stop()
+
+    def say(self, text: str) -> None:
+        """One line."""
+        self._console.print(text, markup=False)
+
+    def begin(self, cells: int, done: int, images: int) -> None:
+        """Now it begins: so many cells, of which so many are done, with so many images each."""
+        self._cells, self._done, self._per_cell, self._images = cells, done, images, 0
+        self._begun = time.monotonic()
+        self._bar.update(self._task, total=(cells - done) * images, cells=f"{done}/{cells}")
+
+    def at(self, what: str) -> None:
+        """This cell is next."""
+        self._bar.update(self._task, description=what)
+
+    def images(self, number: int) -> None:
+        """So many more images have gone through the model."""
+        self._images += number
+        self._bar.update(self._task, advance=number, rate=f"{self._rate():.0f}")
+
+    def cells_done(self, number: int) -> None:
+        """So many cells are stored by now, by this process or another."""
+        self._done = number
+        self._bar.update(self._task, cells=f"{self._done}/{self._cells}")
+
+    def condition_done(self, what: str) -> None:
+        """One more condition is complete; in a log file, that is a line."""
+        if not self._console.is_terminal:
+            left = (self._cells - self._done) * self._per_cell / max(self._rate(), 1e-9)
+            done = f"{self._done}/{self._cells} cells"
+            self.say(f"{done}  {what}  {self._rate():.0f} images/s  {left / 60:.0f} min left")
+
+    def _rate(self) -> float:
+        return self._images / max(time.monotonic() - self._begun, 1e-9)

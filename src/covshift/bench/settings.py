@@ -1,0 +1,152 @@
+"""Everything that a run can be told: from the command line, a YAML file, or Python."""
+
+from pathlib import Path
+from typing import Any, Self
+
+import yaml
+from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
+
+from covshift.bench.methods import Method, grid, parse_method, parse_methods
+from covshift.bench.plan import Plan, plan
+from covshift.corruptions import category, names
+from covshift.corruptions.apply import check_severity
+from covshift.data.condition import SEVERITIES
+from covshift.data.selection import Making, Order
+from covshift.errors import CovshiftError, unknown
+
+PLANNED = ("corruptions", "severities", "clean", "mixed", "methods", "grid")
+"""What says which cells there are; a run may be extended by more."""
+
+FREE = ("device", "batch_size", "memory", "threads")
+"""What says how cells are computed, and changes no result beyond rounding."""
+
+
+class Settings(BaseModel):
+    """The settings of a run. The defaults are the paper's: clean and 19 × 5 conditions; none, partial and full.
+
+    Attributes:
+        model, data: names for `open_model` and `open_data`.
+        corruptions, severities: which conditions; groups are `test`, `holdout` and `all`.
+        clean: whether the clean images are a condition, too.
+        mixed: whether there is the control in which every image has another corruption.
+        methods: as `covshift.bench.methods` writes them.
+        grid: add n = 1 … 512 by N = 1 … 256.
+        limit: take a random subset with as many images, balanced over the classes.
+        order: in which order images form batches.
+        seed: of the subset, the order and the corruptions.
+        mean, std, size, resize, interpolation: in place of what the model came with.
+        frost, jpeg: as in `covshift.corrupt`.
+        skip_broken: go on without pictures that cannot be read.
+        batch_size: images that the model gets at once, whatever the statistical batch; by default by their size.
+        device: `auto`, `cpu`, `cuda`, `cuda:1`, `mps`.
+        memory: for decoded images, such as "4 GiB"; by default a quarter of what the machine has free.
+        threads: that torch may use; by default what it likes.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    model: str
+    data: str
+    corruptions: tuple[str, ...] = names("all")
+    severities: tuple[int, ...] = SEVERITIES
+    clean: bool = True
+    mixed: bool = False
+    methods: tuple[str, ...] = ("none", "partial", "full")
+    grid: bool = False
+    limit: int | None = None
+    order: Order = "shuffled"
+    seed: int = 0
+    mean: tuple[float, float, float] | None = None
+    std: tuple[float, float, float] | None = None
+    size: int | None = None
+    resize: int | None = None
+    interpolation: str | None = None
+    frost: str = "procedural"
+    jpeg: int | None = None
+    skip_broken: bool = False
+    batch_size: int | None = None
+    device: str = "auto"
+    memory: str | None = None
+    threads: int | None = None
+
+    @field_validator("corruptions", mode="before")
+    @classmethod
+    def _known_corruptions(cls, value: object) -> list[str]:
+        found: list[str] = []
+        for name in _words(value):
+            found += names(name) if name in ("test", "holdout", "all") else [name]  # type: ignore[arg-type]
+        for name in found:
+            category(name)
+        return [name for name in names("all") if name in found]
+
+    @field_validator("severities", mode="before")
+    @classmethod
+    def _known_severities(cls, value: object) -> list[int]:
+        given = [int(word) if word.isdecimal() else word for word in _words(value)]
+        return sorted({check_severity(severity) for severity in given})  # type: ignore[arg-type]
+
+    @field_validator("methods", mode="before")
+    @classmethod
+    def _known_methods(cls, value: object) -> list[str]:
+        texts = [value] if isinstance(value, str) else _words(value, split=False)
+        return list(dict.fromkeys(method.name for text in texts for method in parse_methods(text)))
+
+    @field_validator("batch_size", "limit", "threads")
+    @classmethod
+    def _above_zero(cls, value: int | None) -> int | None:
+        if value is not None and value < 1:
+            raise ValueError("expected a number from 1")
+        return value
+
+    @property
+    def all_methods(self) -> list[Method]:
+        """The methods, with those of the grid."""
+        return [*(parse_method(name) for name in self.methods), *(grid() if self.grid else [])]
+
+    @property
+    def plan(self) -> Plan:
+        """The cells to run."""
+        return plan(self.corruptions, self.severities, self.all_methods, clean=self.clean, mixed=self.mixed)
+
+    @property
+    def making(self) -> Making:
+        """How images are corrupted."""
+        return Making(self.seed, self.frost, self.jpeg)
+
+    @classmethod
+    def read(cls, given: dict[str, Any], file: Path | None = None) -> Self:
+        """Settings from what was `given`, over what a YAML file says, over the defaults."""
+        values = (_read_yaml(file) if file else {}) | given
+        for name in values:
+            if name not in cls.model_fields:
+                raise unknown("setting", name, cls.model_fields)
+        missing = [f"--{name}" for name in ("model", "data") if name not in values]
+        if missing:
+            raise CovshiftError(
+                f"expected {' and '.join(missing)}, e.g. --model torchvision:resnet18 --data folder:val"
+            )
+        try:
+            return cls.model_validate(values)
+        except ValidationError as error:
+            first = error.errors()[0]
+            where = ".".join(map(str, first["loc"]))
+            raise CovshiftError(f"setting {where!r}: {first['msg']}, got {first['input']!r}") from error
+
+
+def _words(value: object, *, split: bool = True) -> list[str]:
+    """A list, or a text with commas, as a list of words."""
+    parts = value if isinstance(value, list | tuple) else [value]
+    texts = [str(part) for part in parts]
+    return [word.strip() for text in texts for word in text.split(",") if word.strip()] if split else texts
+
+
+def _read_yaml(file: Path) -> dict[str, Any]:
+    try:
+        content = yaml.safe_load(file.read_text())
+    except OSError as error:
+        raise CovshiftError(f"cannot read the settings {file}: {error.strerror or error}") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise CovshiftError(f"{file} is no YAML: {error}") from error
+    if not isinstance(content, dict):
+        raise CovshiftError(f"expected settings such as 'model: torchvision:resnet18' in {file}")
+    return {str(key).replace("-", "_"): value for key, value in content.items()}

@@ -1,0 +1,226 @@
+"""Results on disk: a run folder with `run.json`, what the run is, and `rows.jsonl`, one line for each finished cell.
+
+Lines are only ever appended, each the moment its cell is done, by one process at a time. Whatever ends a process in the
+middle of a line, the next one cuts that line off and runs the cell again. Processes share the work of a folder: each
+takes the conditions that nobody else is at.
+"""
+
+import fcntl
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from covshift.bench.settings import FREE, PLANNED, Settings
+from covshift.errors import CovshiftError
+from covshift.files import replacing
+
+SCHEMA = 1
+_RUN, _ROWS, _LOCK = "run.json", "rows.jsonl", ".lock"
+
+
+class Row(BaseModel):
+    """A finished cell: what was run, and what came out."""
+
+    model_config = ConfigDict(frozen=True, ser_json_inf_nan="strings")
+
+    cell: str
+    model: str
+    data: str
+    corruption: str
+    severity: int
+    method: str
+    n: int | None
+    prior: float | None
+    images: int
+    top1_errors: int
+    top5_errors: int
+    seconds: float
+    broken: int = 0
+    limit: int | None = None
+    order: str = "shuffled"
+    seed: int = 0
+    batch_size: int | None = None
+    device: str | None = None
+
+
+class Run(BaseModel):
+    """What a run is: everything that its rows depend on."""
+
+    model_config = ConfigDict(frozen=True, protected_namespaces=())
+
+    schema_version: int = SCHEMA
+    settings: Settings
+    model_digest: str
+    model_classes: int
+    model_params: int
+    preprocess: dict[str, Any]
+    data_digest: str
+    data_images: int
+    imagenet: bool
+    versions: dict[str, str]
+    revision: str | None = None
+
+
+class Store:
+    """A run folder.
+
+    Args:
+        folder: one that `Store.create` has made.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.run = _read_run(folder / _RUN)
+        self._rows: list[Row] = []
+        self._names: set[str] = set()
+        self._read_to = 0
+        self._lock: int | None = None
+
+    @classmethod
+    def create(cls, folder: Path, run: Run, *, extend: bool = False) -> "Store":
+        """Make a run folder, or open the one that is there if it holds the same run.
+
+        Args:
+            folder: is made if it is not there.
+            run: what is about to be run.
+            extend: add the conditions and methods of `run` to a run that has others.
+        """
+        if (folder / _RUN).exists():
+            held = _read_run(folder / _RUN)
+            _check_same(folder, held, run, extend)
+            if not extend or held.settings == run.settings:
+                return cls(folder)
+            run = held.model_copy(update={"settings": _joined(held.settings, run.settings)})
+        elif (folder / _ROWS).exists():
+            raise CovshiftError(f"{folder} has rows but no {_RUN}; put that back, or use another folder")
+        with replacing(folder / _RUN) as part:
+            part.write_text(run.model_dump_json(indent=1) + "\n")
+        return cls(folder)
+
+    def rows(self) -> list[Row]:
+        """All finished cells, in the order in which they were finished."""
+        try:
+            with (self.folder / _ROWS).open("rb") as file:
+                file.seek(self._read_to)
+                new = file.read()
+        except FileNotFoundError:
+            return self._rows
+        whole = new[: new.rfind(b"\n") + 1]
+        for line in whole.splitlines():
+            try:
+                row = Row.model_validate_json(line)
+            except ValidationError as error:
+                number = len(self._rows) + 1
+                raise CovshiftError(f"line {number} of {self.folder / _ROWS} is no row: {line[:80]!r}") from error
+            self._rows.append(row)
+            self._names.add(row.cell)
+        self._read_to += len(whole)
+        return self._rows
+
+    def done(self) -> set[str]:
+        """The names of the finished cells."""
+        self.rows()
+        return self._names
+
+    def append(self, rows: Sequence[Row]) -> None:
+        """Add finished cells; what another process has added already is left as it is."""
+        try:
+            with self._locked(0), (self.folder / _ROWS).open("ab") as file:
+                done = self.done()
+                if file.tell() > self._read_to:
+                    file.truncate(self._read_to)  # half a line, of a process that was killed
+                new = [row.model_dump_json() + "\n" for row in rows if row.cell not in done]
+                try:
+                    file.write("".join(new).encode())
+                    file.flush()
+                    os.fsync(file.fileno())
+                except OSError:
+                    os.ftruncate(file.fileno(), self._read_to)
+                    raise
+        except OSError as error:
+            raise CovshiftError(
+                f"cannot write {self.folder / _ROWS}: {error.strerror or error}; the rows before are safe"
+            ) from error
+
+    @contextmanager
+    def claim(self, place: int, *, wait: bool = False) -> Iterator[bool]:
+        """Try to be the one process that works at a condition; give whether it worked out.
+
+        Args:
+            place: the condition's number in the run.
+            wait: until the other one is done, or dead.
+        """
+        with self._locked(place + 1, wait=wait) as mine:
+            yield mine
+
+    @contextmanager
+    def _locked(self, byte: int, *, wait: bool = True) -> Iterator[bool]:
+        """Hold the lock on a byte of the lock file; the system lets go of it when the process dies."""
+        if self._lock is None:
+            # Kept open: closing any handle of a file lets go of all locks that the process has on it.
+            self._lock = os.open(self.folder / _LOCK, os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            fcntl.lockf(self._lock, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB), 1, byte)
+        except BlockingIOError:
+            yield False
+            return
+        try:
+            yield True
+        finally:
+            fcntl.lockf(self._lock, fcntl.LOCK_UN, 1, byte)
+
+
+def _read_run(file: Path) -> Run:
+    try:
+        text = file.read_text()
+    except FileNotFoundError:
+        raise CovshiftError(f"there is no run in {file.parent}: expected a {file.name} there") from None
+    except OSError as error:
+        raise CovshiftError(f"cannot read {file}: {error.strerror or error}") from error
+    try:
+        run = Run.model_validate_json(text)
+    except ValidationError as error:
+        raise CovshiftError(f"{file} is no run of schema {SCHEMA}: {error.errors()[0]['msg']}") from error
+    if run.schema_version != SCHEMA:
+        raise CovshiftError(f"{file} has schema {run.schema_version}, this covshift reads {SCHEMA}; use its version")
+    return run
+
+
+def _check_same(folder: Path, held: Run, new: Run, extend: bool) -> None:
+    """Raise a `CovshiftError` where rows of the two runs would not belong together."""
+    before, now = (_comparable(run.settings) for run in (held, new))
+    free = {*FREE, *(PLANNED if extend else ())}
+    other = {name: (before[name], now[name]) for name in now if name not in free and before[name] != now[name]}
+    for name in ("model_digest", "data_digest", "preprocess"):
+        if not other and getattr(held, name) != getattr(new, name):
+            other[name] = (getattr(held, name), getattr(new, name))
+    if other:
+        name, (was, wants) = next(iter(other.items()))
+        more = f" (and {len(other) - 1} more)" if len(other) > 1 else ""
+        hint = ", or add to it with --extend" if set(other) <= set(PLANNED) else ""
+        raise CovshiftError(
+            f"{folder} holds a run with other settings: {name} is {_short(was)} there and {_short(wants)} here{more}; "
+            f"use another --out{hint}"
+        )
+
+
+def _comparable(settings: Settings) -> dict[str, Any]:
+    return settings.model_dump() | {"methods": sorted(settings.methods)}
+
+
+def _joined(held: Settings, new: Settings) -> Settings:
+    """The conditions and methods of both."""
+    update: dict[str, Any] = {}
+    for name in PLANNED:
+        before, now = getattr(held, name), getattr(new, name)
+        update[name] = (before or now) if isinstance(now, bool) else tuple(dict.fromkeys([*before, *now]))
+    return held.model_copy(update=update)
+
+
+def _short(value: object) -> str:
+    text = str(value)
+    return text if len(text) <= 60 else text[:57] + "..."

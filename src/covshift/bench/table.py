@@ -1,0 +1,210 @@
+"""The rows of a run as tables: by corruption with the paper's summary, and n against N."""
+
+import csv
+import io
+import json
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from rich.console import Console
+from rich.table import Table as RichTable
+
+from covshift.bench import metrics
+from covshift.bench.methods import grid, parse_method
+from covshift.bench.metrics import AS_PUBLISHED, Baseline, Rate, mean_rate, rate
+from covshift.bench.store import Row, Run
+from covshift.corruptions import names
+from covshift.data.condition import CLEAN, MIXED, SEVERITIES, Condition
+from covshift.errors import unknown
+
+
+class Line(NamedTuple):
+    """One line: what it is about, and in per cent what each method has there, with the interval where there is one."""
+
+    label: str
+    values: tuple[Rate | None, ...]
+    change: float | None = None
+
+
+class Table(NamedTuple):
+    """Lines under columns, and what a reader has to know."""
+
+    title: str
+    columns: tuple[str, ...]
+    lines: tuple[Line, ...]
+    notes: tuple[str, ...] = ()
+
+
+def tables(rows: Sequence[Row], run: Run, baseline: Baseline | None = None) -> list[Table]:
+    """The tables that a run gives: methods by corruption and, where it has a grid, n by N."""
+    found = [methods_table(rows, run, baseline)]
+    if run.settings.grid:
+        found.append(grid_table(rows, run))
+    return found
+
+
+def methods_table(rows: Sequence[Row], run: Run, baseline: Baseline | None = None) -> Table:
+    """Top-1 error by method: clean, the means and mCE, and each corruption; Δ is the last method against `none`."""
+    methods = [name for name in run.settings.methods if any(row.method == name for row in rows)]
+    rates = {
+        name: {Condition(r.corruption, r.severity): rate(r.top1_errors, r.images) for r in rows if r.method == name}
+        for name in methods
+    }
+    top5 = {
+        name: {Condition(r.corruption, r.severity): rate(r.top5_errors, r.images) for r in rows if r.method == name}
+        for name in methods
+    }
+    severities = run.settings.severities
+    tested = [name for name in run.settings.corruptions if name in names("test")]
+    held_out = [name for name in run.settings.corruptions if name in names("holdout")]
+
+    def over(corruptions: Sequence[str], of: dict[str, dict[Condition, Rate]] = rates) -> list[Rate | None]:
+        wanted = [Condition(name, severity) for name in corruptions for severity in severities]
+        return [
+            mean_rate(of[m][c] for c in wanted) if wanted and set(wanted) <= of[m].keys() else None for m in methods
+        ]
+
+    # Reverse is measured on clean images: a difference to errors on corrupted ones would mean nothing.
+    compared = [name for name in methods if name not in ("none", "reverse")]
+    last = methods.index(compared[-1]) if compared and "none" in methods else None
+
+    def line(label: str, values: Sequence[Rate | None]) -> Line:
+        first, best = (values[methods.index("none")], values[last]) if last is not None else (None, None)
+        return Line(label, tuple(values), best.value - first.value if first and best else None)
+
+    lines = [line("clean", [rates[m].get(CLEAN) for m in methods])]
+    lines.append(line(f"mean of {len(tested)} corruptions", over(tested)))
+    lines.append(line("  its top-5 error", over(tested, top5)))
+    why_not = _why_no_mce(run, baseline)
+    if why_not is None:
+        yardstick = baseline or AS_PUBLISHED
+        errors = [{condition: each.value for condition, each in rates[m].items()} for m in methods]
+        for label, metric in (("mCE", metrics.mce), ("relative mCE", metrics.relative_mce)):
+            lines.append(line(f"{label} ({yardstick.name} = 100)", [_plain(metric(e, yardstick)) for e in errors]))
+    lines.append(line("mean of holdout", over(held_out)))
+    lines.append(line("mixed", [rates[m].get(MIXED) for m in methods]))
+    lines += [line(name, over([name])) for name in (*tested, *held_out)]
+    shown = tuple(each for each in lines if any(each.values))
+    columns = tuple(_column(name, rows) for name in methods)
+    notes = [] if why_not is None else [f"no mCE: {why_not}"]
+    missing = len(set(run.settings.plan.all_names()) - {row.cell for row in rows})
+    if missing:
+        notes.append(f"{missing} cells are not done yet; lines that need them are empty")
+    broken = max((row.broken for row in rows), default=0)
+    if broken:
+        notes.append(f"up to {broken} images of a condition could not be read and were left out")
+    return Table(f"{run.settings.model} on {run.settings.data}: error in %", columns, shown, tuple(notes))
+
+
+def grid_table(rows: Sequence[Row], run: Run) -> Table:
+    """Mean error over the test corruptions for each n (lines) and N (columns)."""
+    wanted = [Condition(c, s) for c in run.settings.corruptions if c in names("test") for s in run.settings.severities]
+    found = {(row.method, Condition(row.corruption, row.severity)): rate(row.top1_errors, row.images) for row in rows}
+    methods = grid()
+    priors = sorted({method.prior or 0 for method in methods})
+
+    def value(n: int, prior: float) -> Rate | None:
+        name = f"batch:n={n},N={prior:g}"
+        return mean_rate(found[name, c] for c in wanted) if all((name, c) in found for c in wanted) else None
+
+    lines = [Line(f"n = {n}", tuple(value(n, prior) for prior in priors)) for n in sorted({m.n or 0 for m in methods})]
+    shown = tuple(each for each in lines if any(each.values))
+    return Table("mean error in % by batch size n and prior N", tuple(f"N = {p:g}" for p in priors), shown)
+
+
+def _why_no_mce(run: Run, baseline: Baseline | None) -> str | None:
+    settings = run.settings
+    if baseline is None and not run.imagenet:
+        return (
+            "AlexNet's errors are a yardstick on all of ImageNet's classes only; the mean error stands in its place, "
+            "or name a run to measure against with --baseline"
+        )
+    if not set(names("test")) <= set(settings.corruptions) or settings.severities != SEVERITIES:
+        return "it takes all 15 test corruptions at all 5 severities"
+    return None
+
+
+def _plain(value: float | None) -> Rate | None:
+    return None if value is None else Rate(value, value, value)
+
+
+def _column(name: str, rows: Sequence[Row]) -> str:
+    prior = next((row.prior for row in rows if row.method == name), None)
+    return f"{name} (n={parse_method(name).n}, N={prior:g})" if name == "partial" and prior is not None else name
+
+
+def _cells(line: Line) -> list[str]:
+    values = ["" if v is None else f"{100 * v.value:.1f}" for v in line.values]
+    return [*values, "" if line.change is None else f"{100 * line.change:+.1f}"]
+
+
+def _head(table: Table) -> list[str]:
+    return [*table.columns, "Δ"]
+
+
+def as_text(table: Table) -> str:
+    """For a terminal, with the half-width of the interval where it is of use."""
+    drawn = RichTable(title=table.title, title_justify="left", caption="\n".join(table.notes), caption_justify="left")
+    drawn.add_column("")
+    for name in _head(table):
+        drawn.add_column(name, justify="right")
+    for line in table.lines:
+        *values, change = _cells(line)
+        halves = [f" ±{50 * (v.high - v.low):.1f}" if v and v.high > v.low else "" for v in line.values]
+        drawn.add_row(line.label, *(value + half for value, half in zip(values, halves, strict=True)), change)
+    console = Console(file=io.StringIO(), width=200)
+    console.print(drawn)
+    text = console.file.getvalue()  # type: ignore[attr-defined]
+    return "\n".join(each.rstrip() for each in text.splitlines())
+
+
+def as_markdown(table: Table) -> str:
+    """For a page."""
+    head = ["", *_head(table)]
+    lines = [head, ["---", *["---:"] * (len(head) - 1)], *([line.label.strip(), *_cells(line)] for line in table.lines)]
+    body = "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+    return "\n\n".join([f"**{table.title}**", body, *table.notes])
+
+
+def as_csv(table: Table) -> str:
+    """For a spreadsheet: a line for each value, as shares from 0 to 1."""
+    file = io.StringIO()
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(["line", "column", "value", "low", "high"])
+    for line in table.lines:
+        for column, value in zip(table.columns, line.values, strict=True):
+            if value is not None:
+                writer.writerow([line.label.strip(), column, *value])
+    return file.getvalue().rstrip()
+
+
+def as_json(table: Table) -> str:
+    """For a program."""
+    lines = [
+        {
+            "line": line.label.strip(),
+            "values": {
+                column: value and value._asdict() for column, value in zip(table.columns, line.values, strict=True)
+            },
+            "change": line.change,
+        }
+        for line in table.lines
+    ]
+    return json.dumps({"title": table.title, "columns": table.columns, "lines": lines, "notes": table.notes}, indent=1)
+
+
+FORMATS: dict[str, Callable[[Table], str]] = {
+    "text": as_text,
+    "markdown": as_markdown,
+    "csv": as_csv,
+    "json": as_json,
+}
+
+
+def write(found: Sequence[Table], kind: str = "text") -> str:
+    """Tables as one text of this kind."""
+    if kind not in FORMATS:
+        raise unknown("kind of table", kind, FORMATS)
+    if kind == "json" and len(found) > 1:
+        return "[" + ",\n".join(as_json(table) for table in found) + "]"
+    return "\n\n".join(FORMATS[kind](table) for table in found)

@@ -1,0 +1,7 @@
+"""Labelled images by name: `open_data(uri)`."""
+
+from covshift.data.base import Data
+from covshift.data.condition import CLEAN, MIXED, Condition
+from covshift.data.open import open_data
+
+__all__ = ["CLEAN", "MIXED", "Condition", "Data", "open_data"]

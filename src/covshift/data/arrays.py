@@ -1,0 +1,123 @@
+"""Images in arrays: `npz:FILE` and the published CIFAR-10-C, `cifar10-c:DIR`."""
+
+import zipfile
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from covshift.corruptions import names
+from covshift.data.base import Array, ArrayData, Labels, check_images, check_labels, digest_of
+from covshift.data.condition import SEVERITIES, Condition
+from covshift.errors import CovshiftError
+from covshift.uri import Uri
+
+_SAMPLES = 64  # images that a digest looks at
+
+
+class Images(ArrayData):
+    """Clean images from one array."""
+
+    def __init__(self, uri: str, images: NDArray[Any], labels: NDArray[Any], classes: int | None = None) -> None:
+        self.uri = uri
+        self._images = check_images(images, uri)
+        self.labels = check_labels(labels, len(images), f"the labels of {uri}")
+        self.classes = check_classes(self.labels, classes, uri)
+        self.digest = digest_of([_sample(self._images), self.labels.tolist()])
+
+    def array(self, condition: Condition) -> Array:
+        """All images."""
+        return self._images
+
+
+class Cifar10C(ArrayData):
+    """One npy file for each corruption, with the 10,000 images at severity 1, then at severity 2, and so on."""
+
+    classes = 10
+
+    def __init__(self, uri: str, root: Path) -> None:
+        self.uri = uri
+        self.root = root
+        found = [name for name in names("all") if self._file(name).is_file()]
+        if not found:
+            raise CovshiftError(f"expected files such as {self._file('fog')}, found none")
+        self.stored = frozenset(Condition(name, severity) for name in found for severity in SEVERITIES)
+        every = read_npy(root / "labels.npy")
+        each = len(every) // len(SEVERITIES)
+        self.labels: Labels = check_labels(every[:each], each, f"{root / 'labels.npy'}")
+        check_classes(self.labels, self.classes, uri)
+        for name in found:
+            images = check_images(self._map(name), str(self._file(name)))
+            if len(images) != len(every):
+                raise CovshiftError(f"expected {self._file(name)} to hold {len(every)} images, got {len(images)}")
+        self.digest = digest_of([*(f"{name} {_sample(self._map(name))}" for name in found), self.labels.tolist()])
+
+    def array(self, condition: Condition) -> Array:
+        """All images in a condition, mapped from the file."""
+        start = (condition.severity - 1) * len(self)
+        return self._map(condition.corruption)[start : start + len(self)]
+
+    def _file(self, name: str) -> Path:
+        return self.root / f"{name}.npy"
+
+    def _map(self, name: str) -> NDArray[Any]:
+        return read_npy(self._file(name))
+
+
+def open_npz(uri: Uri) -> Images:
+    """`npz:FILE.npz`, with arrays `images` and `labels`, or `npz:IMAGES.npy?labels=LABELS.npy`."""
+    uri.check_query("labels", "classes")
+    file = Path(uri.name).expanduser()
+    if "labels" in uri.query:
+        images, labels = read_npy(file), read_npy(Path(uri.query["labels"]).expanduser())
+    else:
+        arrays = _read_npz(file)
+        missing = {"images", "labels"} - arrays.keys()
+        if missing:
+            has = ", ".join(arrays) or "nothing"
+            raise CovshiftError(f"expected arrays 'images' and 'labels' in {file}, it has {has}")
+        images, labels = arrays["images"], arrays["labels"]
+    return Images(uri.text, images, labels, uri.whole("classes"))
+
+
+def open_cifar10_c(uri: Uri) -> Cifar10C:
+    """`cifar10-c:DIR`."""
+    uri.check_query("clean")
+    return Cifar10C(uri.text, Path(uri.name).expanduser())
+
+
+def check_classes(labels: Labels, classes: int | None, what: str) -> int:
+    """How many classes there are: as many as was said, which must hold all labels, or else up to the highest label."""
+    highest = int(labels.max(initial=0)) + 1
+    if classes is not None and classes < highest:
+        raise CovshiftError(f"expected labels below {classes} in {what}, got {highest - 1}")
+    return classes or highest
+
+
+@lru_cache(maxsize=32)
+def read_npy(file: Path) -> NDArray[Any]:
+    """An array, mapped from its file."""
+    try:
+        return np.load(file, mmap_mode="r", allow_pickle=False)  # type: ignore[no-any-return]
+    except FileNotFoundError:
+        raise CovshiftError(f"there is no file {file}") from None
+    except (OSError, ValueError, EOFError) as error:
+        raise CovshiftError(f"{file} is no whole npy file ({error})") from error
+
+
+def _read_npz(file: Path) -> dict[str, NDArray[Any]]:
+    try:
+        with file.open("rb") as opened, np.load(opened, allow_pickle=False) as arrays:
+            return dict(arrays)
+    except FileNotFoundError:
+        raise CovshiftError(f"there is no file {file}") from None
+    except (OSError, ValueError, EOFError, AttributeError, zipfile.BadZipFile) as error:
+        raise CovshiftError(f"{file} is no whole npz file ({error})") from error
+
+
+def _sample(images: NDArray[Any]) -> str:
+    """A digest of some of the images, evenly spaced: mapped files are too large to read for it."""
+    some = images[:: max(1, len(images) // _SAMPLES)]
+    return digest_of([images.shape, np.ascontiguousarray(some).tobytes().hex()])

@@ -1,0 +1,40 @@
+"""What has happened to the images: nothing, one corruption at one severity, or a mixture of all."""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from covshift.corruptions import names
+
+
+class Condition(NamedTuple):
+    """A corruption at a severity; `CLEAN` and `MIXED` have severity 0.
+
+    >>> str(Condition("fog", 3)), str(CLEAN)
+    ('fog/3', 'clean/0')
+    """
+
+    corruption: str
+    severity: int
+
+    def __str__(self) -> str:
+        return f"{self.corruption}/{self.severity}"
+
+
+CLEAN = Condition("clean", 0)
+MIXED = Condition("mixed", 0)
+"""Every image has a test corruption and a severity of its own: the paper's control, where adapting must not help."""
+
+SEVERITIES = (1, 2, 3, 4, 5)
+TEST = tuple(Condition(name, severity) for name in names("test") for severity in SEVERITIES)
+
+
+def draw_mixed(images: int, among: tuple[Condition, ...], seed: int) -> NDArray[np.intp]:
+    """Which of the conditions each image of a data set gets in `MIXED`; each gets as many images, but for one.
+
+    >>> sorted(draw_mixed(4, TEST[:2], seed=0).tolist())
+    [0, 0, 1, 1]
+    """
+    places = np.arange(images) % len(among)
+    return np.random.default_rng([seed, images]).permutation(places)

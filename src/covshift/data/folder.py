@@ -1,0 +1,72 @@
+"""`folder:DIR`: a folder of pictures for each class."""
+
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+
+import numpy as np
+
+from covshift.corruptions.tree import pictures
+from covshift.data.base import FileData, digest_of
+from covshift.data.condition import Condition
+from covshift.errors import CovshiftError
+from covshift.uri import Uri
+
+
+class Folder(FileData):
+    """Pictures by class folder, in the order of their paths, in which `covshift corrupt` counts, too.
+
+    Classes are the folders' names in order; numbers are ordered as numbers. Folders with ImageNet's names (n01440764)
+    have ImageNet's class indices, also where only some of them are there.
+    """
+
+    def __init__(self, uri: str, root: Path) -> None:
+        self.uri = uri
+        self.root = root
+        self.paths = pictures(root)
+        stray = next((path for path in self.paths if len(path.parts) < 2), None)
+        if stray is not None:
+            raise CovshiftError(f"expected a folder for each class in {root}, but {stray} is in none")
+        index = class_indices({path.parts[0] for path in self.paths})
+        self.labels = np.array([index[path.parts[0]] for path in self.paths], np.int64)
+        by_wnid = is_imagenet(index)
+        self.classes = len(wnids()) if by_wnid else len(index)
+        self.imagenet = by_wnid and len(index) == len(wnids())
+        self.digest = digest_of((path.as_posix(), (root / path).stat().st_size) for path in self.paths)
+
+    def file(self, condition: Condition, index: int) -> Path:
+        """Where an image is."""
+        return self.root / self.paths[index]
+
+
+def open_folder(uri: Uri) -> Folder:
+    """`folder:DIR`."""
+    uri.check_query()
+    return Folder(uri.text, Path(uri.name).expanduser())
+
+
+def class_indices(folders: set[str]) -> dict[str, int]:
+    """The class that each folder stands for.
+
+    >>> class_indices({"10", "9"})
+    {'9': 0, '10': 1}
+    >>> class_indices({"n01443537"})
+    {'n01443537': 1}
+    """
+    if is_imagenet(folders):
+        return {name: wnids()[name] for name in sorted(folders)}
+    by_number = all(name.isdecimal() for name in folders)
+    ordered = sorted(folders, key=int) if by_number else sorted(folders)
+    return {name: position for position, name in enumerate(ordered)}
+
+
+def is_imagenet(folders: set[str] | dict[str, int]) -> bool:
+    """Whether all of these are names of ImageNet's thousand classes."""
+    return all(name in wnids() for name in folders)
+
+
+@cache
+def wnids() -> dict[str, int]:
+    """The names of ImageNet's classes, each with its index."""
+    lines = files("covshift.data").joinpath("imagenet_wnids.txt").read_text().split()
+    return {name: index for index, name in enumerate(lines)}

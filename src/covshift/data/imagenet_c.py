@@ -1,0 +1,43 @@
+"""`imagenet-c:DIR`: the published tree, `corruption/severity/class/file`, as `covshift corrupt` writes it, too."""
+
+from pathlib import Path
+
+from covshift.corruptions import names
+from covshift.data.condition import SEVERITIES, Condition
+from covshift.data.folder import Folder
+from covshift.errors import CovshiftError
+from covshift.uri import Uri
+
+
+class ImageNetC(Folder):
+    """The same pictures in many conditions; which ones there are is read off one condition."""
+
+    def __init__(self, uri: str, root: Path) -> None:
+        places = find_conditions(root)
+        super().__init__(uri, next(iter(places.values())))
+        self.places = places
+        self.stored = frozenset(places)
+
+    def file(self, condition: Condition, index: int) -> Path:
+        """Where an image is."""
+        return self.places[condition] / self.paths[index]
+
+
+def open_imagenet_c(uri: Uri) -> ImageNetC:
+    """`imagenet-c:DIR`."""
+    uri.check_query("clean")
+    return ImageNetC(uri.text, Path(uri.name).expanduser())
+
+
+def find_conditions(root: Path) -> dict[Condition, Path]:
+    """The folder of each condition; the published archives may lie in folders of their own (`blur/motion_blur/3`)."""
+    places = {
+        Condition(name, severity): parent / name / str(severity)
+        for parent in (root, *sorted(root.glob("*/")))
+        for name in names("all")
+        for severity in SEVERITIES
+        if (parent / name / str(severity)).is_dir()
+    }
+    if not places:
+        raise CovshiftError(f"expected folders such as {root}/fog/3, with a folder for each class, found none")
+    return places

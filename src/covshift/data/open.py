@@ -1,0 +1,54 @@
+"""`open_data(uri)`: which source a name stands for."""
+
+from collections.abc import Callable, Sequence
+
+from covshift.data.arrays import open_cifar10_c, open_npz
+from covshift.data.base import Array, Data, Preparing, digest_of
+from covshift.data.condition import Condition
+from covshift.data.folder import open_folder
+from covshift.data.imagenet_c import open_imagenet_c
+from covshift.errors import CovshiftError, unknown
+from covshift.uri import Uri, parse
+
+SOURCES: dict[str, Callable[[Uri], Data]] = {
+    "folder": open_folder,
+    "imagenet-c": open_imagenet_c,
+    "cifar10-c": open_cifar10_c,
+    "npz": open_npz,
+}
+
+
+def open_data(uri: str) -> Data:
+    """Open labelled images by their name.
+
+    `folder:DIR` (a folder for each class), `imagenet-c:DIR` and `cifar10-c:DIR` (as published), `npz:FILE` (arrays
+    `images` and `labels`). Published sets hold no clean images; say where those are to have them, too:
+    `imagenet-c:DIR?clean=folder:val`.
+    """
+    parsed = parse(uri, "data set", "folder:val")
+    if parsed.source not in SOURCES:
+        raise unknown("data source", parsed.source, SOURCES)
+    data = SOURCES[parsed.source](parsed)
+    clean = parsed.query.get("clean")
+    return data if clean is None else _WithClean(data, open_data(clean))
+
+
+class _WithClean(Data):
+    """Corrupted images as published, and the clean ones from elsewhere."""
+
+    def __init__(self, corrupted: Data, clean: Data) -> None:
+        if corrupted.labels.tolist() != clean.labels.tolist():
+            raise CovshiftError(
+                f"expected the same images in {corrupted.uri} and {clean.uri}, but their labels differ "
+                f"({len(corrupted)} and {len(clean)} images)"
+            )
+        self.uri = corrupted.uri
+        self.labels, self.classes, self.imagenet = corrupted.labels, corrupted.classes, corrupted.imagenet
+        self.stored = corrupted.stored | clean.stored
+        self.digest = digest_of([corrupted.digest, clean.digest])
+        self._corrupted, self._clean = corrupted, clean
+
+    def read(self, condition: Condition, indices: Sequence[int], prepare: Preparing) -> Sequence[Array | CovshiftError]:
+        """Read from the source that has the condition."""
+        source = self._corrupted if condition in self._corrupted.stored else self._clean
+        return source.read(condition, indices, prepare)

@@ -1,0 +1,220 @@
+"""Some images of a data set, in a fixed order, ready for a model, in any condition."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple, get_args
+
+import numpy as np
+
+from covshift.corruptions import corrupt
+from covshift.data.base import Array, Data, Labels, Preparing
+from covshift.data.condition import CLEAN, MIXED, TEST, Condition, draw_mixed
+from covshift.errors import CovshiftError, unknown
+
+Order = Literal["shuffled", "label", "source"]
+
+_CHUNK = 256  # images made at a time
+
+
+class Batch(NamedTuple):
+    """Images as uint8 NHWC, and their classes."""
+
+    images: Array
+    labels: Labels
+
+
+@dataclass(frozen=True)
+class Making:
+    """How corrupted images are made of clean ones: what `corrupt` takes beside the corruption."""
+
+    seed: int = 0
+    frost: str = "procedural"
+    jpeg: int | None = None
+
+
+def choose(labels: Labels, *, limit: int | None = None, order: Order = "shuffled", seed: int = 0) -> list[int]:
+    """The indices of `limit` images, as many of each class as can be, in this order; the same for the same seed.
+
+    Shuffled is the default for a reason: a batch of one class has the statistics of that class, not of the shift.
+
+    >>> choose(np.array([0, 0, 0, 1, 1, 1]), limit=4, order="label")
+    [0, 2, 3, 5]
+    """
+    if order not in get_args(Order):
+        raise unknown("order", order, get_args(Order))
+    if limit is not None and limit < 1:
+        raise CovshiftError(f"expected limit to be a number of images from 1, got {limit}")
+    shuffled = np.random.default_rng(seed).permutation(len(labels))
+    if limit is not None and limit < len(labels):
+        # One image of every class, then a second one of each, and so on.
+        rank = np.empty(len(labels), np.intp)
+        for label in np.unique(labels):
+            mine = shuffled[labels[shuffled] == label]
+            rank[mine] = np.arange(len(mine))
+        taken = shuffled[np.argsort(rank[shuffled], kind="stable")[:limit]]
+        shuffled = shuffled[np.isin(shuffled, taken)]
+    if order == "shuffled":
+        return [int(index) for index in shuffled]
+    in_order = np.sort(shuffled)
+    if order == "label":
+        in_order = in_order[np.argsort(labels[in_order], kind="stable")]
+    return [int(index) for index in in_order]
+
+
+class Selection:
+    """Images of a data set, prepared for a model; clean ones are decoded once for all conditions, as memory allows.
+
+    Args:
+        data: where they come from.
+        indices: which ones, in which order.
+        prepare: resize and crop.
+        making: how corrupted images are made, where they are not stored.
+        memory: bytes that decoded images may take, half for clean ones, half for those of a condition.
+        skip_broken: leave out pictures that cannot be read; by default the first one raises.
+    """
+
+    def __init__(
+        self,
+        data: Data,
+        indices: Sequence[int],
+        prepare: Preparing,
+        *,
+        making: Making | None = None,
+        memory: float = 2**30,
+        skip_broken: bool = False,
+    ) -> None:
+        self.data = data
+        self.indices = list(indices)
+        self.broken: dict[Condition, int] = {}
+        self._prepare = prepare
+        self._making = making or Making()
+        self._room = memory / 2
+        self._for_clean = memory / 2
+        self._clean: dict[int, Array] = {}
+        self._skip_broken = skip_broken
+        among = tuple(c for c in TEST if data.has(c))
+        self._mixed = draw_mixed(len(data), among, self._making.seed) if among else None
+        self._among = among
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+    def show(self, condition: Condition) -> "Shown":
+        """All images in a condition."""
+        return Shown(self, condition, self._room)
+
+    def make(self, condition: Condition) -> Iterator[Batch]:
+        """Read, prepare and corrupt the images, some at a time."""
+        self.broken[condition] = 0
+        for start in range(0, len(self), _CHUNK):
+            indices = self.indices[start : start + _CHUNK]
+            images = self._mixture(indices) if condition == MIXED else self._some(condition, indices)
+            kept = [(index, image) for index, image in zip(indices, images, strict=True) if image is not None]
+            self.broken[condition] += len(indices) - len(kept)
+            if kept:
+                yield Batch(self._stack([image for _, image in kept]), self.data.labels[[index for index, _ in kept]])
+
+    def _mixture(self, indices: list[int]) -> Sequence[Array | None]:
+        assert self._mixed is not None
+        found: dict[int, Array | None] = {}
+        for place in sorted({int(self._mixed[index]) for index in indices}):
+            mine = [index for index in indices if self._mixed[index] == place]
+            found |= zip(mine, self._some(self._among[place], mine), strict=True)
+        return [found[index] for index in indices]
+
+    def _some(self, condition: Condition, indices: list[int]) -> Sequence[Array | None]:
+        """Images in a condition that is stored, or made of clean ones; None for those that cannot be read."""
+        if condition == CLEAN:
+            return self._clean_ones(indices)
+        if condition in self.data.stored:
+            return self._read(condition, indices)
+        clean = self._clean_ones(indices)
+        whole = [place for place, image in enumerate(clean) if image is not None]
+        if not whole:
+            return clean
+        made = corrupt(
+            self._stack([image for image in clean if image is not None]),
+            *condition,
+            seed=self._making.seed,
+            indices=[indices[place] for place in whole],
+            frost=self._making.frost,
+            jpeg=self._making.jpeg,
+        )
+        images: list[Array | None] = [None] * len(indices)
+        for place, image in zip(whole, made, strict=True):
+            images[place] = image
+        return images
+
+    def _clean_ones(self, indices: list[int]) -> Sequence[Array | None]:
+        missing = [index for index in indices if index not in self._clean]
+        read = dict(zip(missing, self._read(CLEAN, missing), strict=True)) if missing else {}
+        for index, image in read.items():
+            if image is not None and image.nbytes <= self._for_clean:
+                self._for_clean -= image.nbytes
+                self._clean[index] = image
+        return [self._clean[index] if index in self._clean else read[index] for index in indices]
+
+    def _read(self, condition: Condition, indices: list[int]) -> Sequence[Array | None]:
+        images = self.data.read(condition, indices, self._prepare)
+        for image in images:
+            if isinstance(image, CovshiftError) and not self._skip_broken:
+                raise CovshiftError(f"{image}; mend or remove it, or say --skip-broken") from image
+        return [None if isinstance(image, CovshiftError) else image for image in images]
+
+    def _stack(self, images: Sequence[Array]) -> Array:
+        shapes = {image.shape for image in images}
+        if len(shapes) > 1:
+            sizes = " and ".join(f"{width} x {height}" for height, width, _ in sorted(shapes)[:2])
+            raise CovshiftError(
+                f"expected images of one size, got {sizes} px; give the model a size to crop to: --size"
+            )
+        return np.stack(images)
+
+
+class Shown:
+    """The images of a selection in one condition, to go through as often as one likes; made once if they fit."""
+
+    def __init__(self, selection: Selection, condition: Condition, room: float) -> None:
+        self.condition = condition
+        self._selection = selection
+        self._room = room
+        self._kept: list[Batch] | None = None
+
+    def batches(self, size: int) -> Iterator[Batch]:
+        """The images in batches of `size`; only the last one may be smaller."""
+        return _rebatch(self._chunks(), size)
+
+    def _chunks(self) -> Iterable[Batch]:
+        return self._make() if self._kept is None else self._kept
+
+    def _make(self) -> Iterator[Batch]:
+        kept: list[Batch] = []
+        room = self._room
+        for batch in self._selection.make(self.condition):
+            room -= batch.images.nbytes
+            kept = [*kept, batch] if room >= 0 else []
+            yield batch
+        if room >= 0:
+            self._kept = kept
+
+
+def _rebatch(chunks: Iterable[Batch], size: int) -> Iterator[Batch]:
+    waiting: list[Batch] = []
+    count = 0
+    for chunk in chunks:
+        waiting.append(chunk)
+        count += len(chunk.labels)
+        while count >= size:
+            whole = _join(waiting)
+            yield Batch(whole.images[:size], whole.labels[:size])
+            waiting = [Batch(whole.images[size:], whole.labels[size:])]
+            count -= size
+    if count:
+        yield _join(waiting)
+
+
+def _join(batches: list[Batch]) -> Batch:
+    batches = [batch for batch in batches if len(batch.labels)]
+    if len(batches) == 1:
+        return batches[0]
+    return Batch(np.concatenate([b.images for b in batches]), np.concatenate([b.labels for b in batches]))

@@ -1,0 +1,26 @@
+"""What the query of a model's URI can say of its preprocessing: `torchvision:resnet50?size=256`."""
+
+from typing import Any
+
+from covshift.errors import CovshiftError
+from covshift.uri import Uri
+
+KEYS = ("mean", "std", "size", "resize", "interpolation")
+"""The same names as the keywords of `open_model`."""
+
+
+def preprocessing(uri: Uri) -> dict[str, Any]:
+    """The preprocessing that the query asks for, as keywords of `Preprocess.with_`.
+
+    >>> preprocessing(Uri("", "torchvision", "resnet50", {"size": "256", "mean": "0.5,0.5,0.5"}))
+    {'mean': (0.5, 0.5, 0.5), 'size': 256}
+    """
+    read = {"mean": _numbers, "std": _numbers, "size": Uri.whole, "resize": Uri.whole}
+    return {key: read[key](uri, key) if key in read else uri.query[key] for key in KEYS if key in uri.query}
+
+
+def _numbers(uri: Uri, key: str) -> tuple[float, ...]:
+    try:
+        return tuple(float(part) for part in uri.query[key].split(","))
+    except ValueError:
+        raise CovshiftError(f"expected {key} as numbers such as 0.5,0.5,0.5, got {uri.query[key]!r}") from None

@@ -1,0 +1,73 @@
+"""Settings from the command line, from YAML and from defaults; and the plan they make."""
+
+import pytest
+
+from covshift.bench.methods import PRIORS
+from covshift.bench.settings import Settings
+from covshift.data.condition import CLEAN, MIXED
+from covshift.errors import CovshiftError
+
+GIVEN = {"model": "m:x", "data": "d:x"}
+
+
+def test_defaults_are_the_papers():
+    plan = Settings.read(GIVEN).plan
+    assert len(plan.conditions) == 96
+    assert CLEAN in plan.conditions
+    assert len(plan.holdout) == 20
+    assert len(plan.all_names()) == len(set(plan.all_names())) == 96 * 3 + 20 * len(PRIORS)
+
+
+def test_the_command_line_comes_before_yaml(tmp_path):
+    file = tmp_path / "bench.yaml"
+    file.write_text("model: m:y\nlimit: 5\nskip-broken: true\nseverities: [1, 5]\nmethods: [none, 'batch:n=8,N=4']\n")
+    settings = Settings.read({"data": "d:x", "limit": 7}, file)
+    assert (settings.model, settings.limit, settings.skip_broken) == ("m:y", 7, True)
+    assert settings.severities == (1, 5)
+    assert settings.methods == ("none", "batch:n=8,N=4")
+
+
+def test_groups_lists_and_order():
+    settings = Settings.read({**GIVEN, "corruptions": ["snow,fog", "holdout"], "severities": "5,1,5", "mixed": True})
+    assert settings.corruptions == ("snow", "fog", "speckle_noise", "gaussian_blur", "spatter", "saturate")
+    assert settings.severities == (1, 5)
+    assert MIXED in settings.plan.conditions
+
+
+def test_methods_are_written_one_way():
+    settings = Settings.read({**GIVEN, "methods": ["none,batch:n=8", "stream", "batch:n=8,N=16.0"]})
+    assert settings.methods == ("none", "batch:n=8,N=16", "stream:n=1,N=16")
+
+
+def test_the_grid_is_the_papers():
+    assert len(Settings.read({**GIVEN, "methods": "none", "grid": True}).all_methods) == 1 + 10 * 9
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"model": "m:x"}, "expected --data"),
+        ({**GIVEN, "limits": 5}, "did you mean 'limit'"),
+        ({**GIVEN, "limit": 0}, "expected a number from 1"),
+        ({**GIVEN, "limit": "many"}, "setting 'limit'"),
+        ({**GIVEN, "corruptions": "fogg"}, "did you mean 'fog'"),
+        ({**GIVEN, "severities": "6"}, "severity from 1 to 5"),
+        ({**GIVEN, "severities": "x"}, "severity from 1 to 5"),
+        ({**GIVEN, "mean": (0.5, 0.5)}, "setting 'mean"),
+        ({**GIVEN, "order": "random"}, "setting 'order'"),
+    ],
+)
+def test_bad_settings(given, words):
+    with pytest.raises(CovshiftError) as caught:
+        Settings.read(given)
+    assert words in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("content", "words"), [("- a\n", "expected settings"), ("a: [", "no YAML"), (None, "cannot read")]
+)
+def test_bad_yaml(tmp_path, content, words):
+    if content is not None:
+        (tmp_path / "x.yaml").write_text(content)
+    with pytest.raises(CovshiftError, match=words):
+        Settings.read(GIVEN, tmp_path / "x.yaml")

@@ -1,0 +1,87 @@
+"""Runs and rows for tests."""
+
+import os
+from pathlib import Path
+
+import numpy as np
+
+from covshift.bench.settings import Settings
+from covshift.bench.store import Row, Run
+
+
+def a_run(**changes) -> Run:
+    settings = Settings.read({"model": "m:x", "data": "d:x", **changes})
+    return Run(
+        settings=settings,
+        model_digest="m",
+        model_classes=10,
+        model_params=5,
+        preprocess={},
+        data_digest="d",
+        data_images=100,
+        imagenet=False,
+        versions={},
+    )
+
+
+def a_row(cell: str = "fog/3/none", wrong: int = 7) -> Row:
+    corruption, severity, method = cell.split("/")
+    return Row(
+        cell=cell,
+        model="m:x",
+        data="d:x",
+        corruption=corruption,
+        severity=int(severity),
+        method=method,
+        n=None,
+        prior=None,
+        images=100,
+        top1_errors=wrong,
+        top5_errors=1,
+        seconds=0.1,
+    )
+
+
+FACTORY = """
+import torch
+from torch import nn
+
+def net():
+    torch.manual_seed(0)
+    model = nn.Sequential(
+        nn.Conv2d(3, 8, 3, stride=2), nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, 8, 3), nn.BatchNorm2d(8), nn.ReLU(),
+        nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(32, 6),
+    )
+    for layer in (model[1], model[4]):
+        layer.running_mean.normal_(std=0.2)
+        layer.running_var.uniform_(0.5, 2)
+    return model
+
+def plain():
+    return nn.Sequential(nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(12, 6))
+
+def broken():
+    model = net()
+    model[0].weight.data[0] = float("nan")
+    return model
+"""
+
+
+def workplace(folder: Path, images: int = 50) -> Path:
+    """A folder with a model, py:nets:net, and data, npz:set.npz, with six classes of small images."""
+    (folder / "nets.py").write_text(FACTORY)
+    rng = np.random.default_rng(0)
+    pixels = rng.integers(0, 256, (images, 16, 16, 3), np.uint8)
+    np.savez(folder / "set.npz", images=pixels, labels=rng.permutation(np.arange(images) % 6))
+    return folder
+
+
+OPTIONS = {"model": "py:nets:net", "data": "npz:set.npz", "size": 16}
+
+
+def run_in(folder: Path, options: dict[str, object], out: str) -> None:
+    """A run, for a process of its own."""
+    from covshift.bench.run import run
+
+    os.chdir(folder)
+    run(Settings.read(options), Path(out), show=False)
