@@ -41,6 +41,7 @@ format: $(READY)
 speed: $(READY)
 	$(BIN)/python benchmarks/adapt.py
 	$(BIN)/python benchmarks/corruptions.py
+	$(BIN)/python benchmarks/bench.py
 
 docs: $(READY)
 	$(BIN)/mkdocs build --strict

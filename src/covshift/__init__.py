@@ -4,10 +4,22 @@ from importlib.metadata import version
 
 from covshift.adapter import Adapter, Batch, Stream, adapt
 from covshift.corruptions import corrupt
+from covshift.data import open_data
 from covshift.errors import CovshiftError
 from covshift.full import estimate
 from covshift.models import open_model
 from covshift.statistics import Statistics
 
-__all__ = ["Adapter", "Batch", "CovshiftError", "Statistics", "Stream", "adapt", "corrupt", "estimate", "open_model"]
+__all__ = [
+    "Adapter",
+    "Batch",
+    "CovshiftError",
+    "Statistics",
+    "Stream",
+    "adapt",
+    "corrupt",
+    "estimate",
+    "open_data",
+    "open_model",
+]
 __version__ = version("covshift")

@@ -186,7 +186,7 @@ WRONG = {
     "torchvision:resnet5": "unknown torchvision model 'resnet5'; did you mean 'resnet50'?",
     "torchvision:resnet50/IMAGENET1K_V3": "unknown weights of resnet50 .* did you mean 'IMAGENET1K_V",
     "torchvision:vgg16/IMAGENET1K_FEATURES": "unknown weights of vgg16",
-    "torchvision:resnet18/none?sise=3": "unknown setting of a torchvision: model 'sise'; did you mean 'size'?",
+    "torchvision:resnet18/none?sise=3": "unknown setting of torchvision: 'sise'; did you mean 'size'?",
     "torchvision:resnet18/none?size=3&size=4": "expected every key once",
     "torchvision:resnet18/none?size=3&x": "expected key=value",
     "torchvision:resnet18/none?size=big": "expected size as a whole number, got 'big'",

@@ -1,1 +1,7 @@
 """The benchmark: what a model loses under corruptions, and what adapting gives back."""
+
+from covshift.bench.frame import frame
+from covshift.bench.run import run
+from covshift.bench.settings import Settings
+
+__all__ = ["Settings", "frame", "run"]

@@ -33,13 +33,19 @@ def bench(values: dict[str, Any], config: Path | None, out: Path | None, *, exte
     settings = Settings.read(values, config)
     if out is None:
         raise CovshiftError("expected a folder for the results, e.g. --out runs/r18")
-    return table(run(settings, out, extend=extend).folder, "text", baseline)
+    if baseline is not None:
+        read_baseline(baseline)  # better now than after hours
+    try:
+        run(settings, out, extend=extend)
+    except KeyboardInterrupt:
+        raise CovshiftError(f"stopped; what is done is in {out}, and the same command goes on from there") from None
+    return table(out, "text", baseline)
 
 
 def table(folder: Path, kind: str, baseline: Path | None = None) -> str:
     """The table of a run folder."""
     store = Store(folder)
-    return write(tables(store.rows(), store.run, _baseline(baseline)), kind)
+    return write(tables(store.rows(), store.run, read_baseline(baseline) if baseline else None), kind)
 
 
 def rows(folder: Path) -> str:
@@ -67,5 +73,6 @@ def only_one(folders: Sequence[Path | None]) -> None:
         raise CovshiftError("expected one of --status, --table and --rows at a time")
 
 
-def _baseline(folder: Path | None) -> Baseline | None:
-    return None if folder is None else baseline_of(Store(folder).rows(), str(folder))
+def read_baseline(folder: Path) -> Baseline:
+    """The run that others are measured against."""
+    return baseline_of(Store(folder).rows(), str(folder))

@@ -1,7 +1,9 @@
 """A run from its settings: open the model and the data, check that they fit, and let the engine work."""
 
+import os
 import platform
 import subprocess
+from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -23,15 +25,19 @@ from covshift.models import Model, open_model
 _VERSIONS = ("covshift", "torch", "torchvision", "numpy", "opencv-python-headless", "pillow", "numba")
 
 
-def run(settings: Settings, out: Path, *, extend: bool = False, show: bool = True) -> Store:
+def run(
+    settings: Settings | Mapping[str, Any], out: str | os.PathLike[str], *, extend: bool = False, show: bool = True
+) -> Store:
     """Run all cells that the folder does not have yet.
 
     Args:
-        settings: what to run.
+        settings: what to run, e.g. `{"model": "torchvision:resnet18", "data": "folder:val", "limit": 1000}`.
         out: the run folder; made if it is not there.
         extend: add conditions and methods to a run that has others.
         show: whether to show progress.
     """
+    if not isinstance(settings, Settings):
+        settings = Settings.read(dict(settings))
     with Screen(show) as screen:
         screen.say(f"{settings.model} on {settings.data}, into {out}")
         data = open_data(settings.data)
@@ -45,7 +51,7 @@ def run(settings: Settings, out: Path, *, extend: bool = False, show: bool = Tru
             interpolation=settings.interpolation,
         )
         check_together(model, data, settings)
-        store = Store.create(out, describe(settings, model, data), extend=extend)
+        store = Store.create(Path(out), describe(settings, model, data), extend=extend)
         evaluator = make_evaluator(settings, model, data, screen)
         LocalEngine(store, store.run.settings.plan, evaluator, screen).run()
     return store

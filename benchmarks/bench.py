@@ -1,0 +1,103 @@
+"""What a benchmark run costs against the model alone: `make speed`."""
+
+import json
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+import torch
+from adapt import ResNet20
+from timing import best_seconds
+
+from covshift.bench.evaluate import Evaluator
+from covshift.bench.methods import batch, parse_method
+from covshift.data import Condition
+from covshift.data.arrays import Images
+from covshift.data.selection import Selection
+from covshift.models import Model, Preprocess
+
+METHODS = (parse_method("none"), batch(8, 16), parse_method("full"))
+AT_ONCE = 256
+
+
+def evaluator(images: int) -> Evaluator:
+    """ResNet-20 and as many images of 32 px."""
+    rng = np.random.default_rng(0)
+    data = Images("noise", rng.integers(0, 256, (images, 32, 32, 3), np.uint8), np.arange(images) % 10)
+    preprocess = Preprocess(None, 32, "bilinear", (0.5,) * 3, (0.25,) * 3)
+    network = ResNet20().eval().to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    return Evaluator(
+        Model("resnet20", network, preprocess), Selection(data, range(images), preprocess.picture), batch_size=AT_ONCE
+    )
+
+
+def speed(images: int, turns: int) -> None:
+    """One condition and three methods against three bare forward passes on ready tensors."""
+    ours = evaluator(images)
+    shown = ours.selection.show(Condition("fog", 3))
+    ready = [ours.model.preprocess.tensor(b.images) for b in shown.batches(AT_ONCE)]
+
+    def bare() -> None:
+        with torch.inference_mode():
+            for _ in METHODS:
+                for x in ready:
+                    ours.model.module(x)
+
+    def run() -> None:
+        fresh = ours.selection.show(Condition("fog", 3))  # corrupted anew
+        for method in METHODS:
+            ours.run(fresh, method)
+
+    best = best_seconds({"bare": bare, "run": run}, turns)
+    each = {name: len(METHODS) * images / seconds for name, seconds in best.items()}
+    print(f"ResNet-20, {images} images of 32 px, fog 3, none + partial + full, best of {turns}:")
+    print(f"  three bare forward passes  {each['bare']:6.0f} images/s")
+    print(f"  the run                    {each['run']:6.0f} images/s  {each['run'] / each['bare']:.0%}")
+
+
+def memory(images: int) -> None:
+    """The most that a process has held for one condition and three methods."""
+    ours = evaluator(images)
+    shown = ours.selection.show(Condition("fog", 3))
+    for method in METHODS:
+        ours.run(shown, method)
+    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20)
+
+
+FACTORY = "from adapt import ResNet20\n\ndef net():\n    return ResNet20()\n"
+
+
+def first_line(turns: int) -> float:
+    """Seconds from the command to the first line of progress, best of several."""
+    found = []
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, "nets.py").write_text(FACTORY)
+        np.savez(Path(folder, "set.npz"), images=np.zeros((64, 32, 32, 3), np.uint8), labels=np.arange(64) % 10)
+        command = [sys.executable, "-m", "covshift", "bench", "--model", "py:nets:net", "--data", "npz:set.npz"]
+        environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent)}
+        for turn in range(turns):
+            begun = time.perf_counter()
+            process = subprocess.Popen(
+                [*command, "--size", "32", "--out", f"run{turn}"], cwd=folder, env=environment, stderr=subprocess.PIPE
+            )
+            assert process.stderr is not None
+            process.stderr.readline()
+            found.append(time.perf_counter() - begun)
+            process.kill()
+            process.communicate()
+    return min(found)
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["memory"]:
+        memory(json.loads(sys.argv[2]))
+    else:
+        speed(2_048, turns=5)
+        gib = float(subprocess.check_output([sys.executable, __file__, "memory", "10000"], text=True))
+        print(f"peak memory for 10,000 images of 32 px: {gib:.2f} GiB")
+        print(f"start to the first line of progress: {first_line(3):.1f} s")
