@@ -1,0 +1,80 @@
+"""The user's cache folder, and what is downloaded into it."""
+
+import fcntl
+import hashlib
+import os
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.error import URLError
+
+from covshift.errors import CovshiftError
+from covshift.progress import progress_bar
+
+_CHUNK = 1 << 18
+
+
+def home() -> Path:
+    """The cache folder: `COVSHIFT_HOME`, else `covshift` in `XDG_CACHE_HOME`, else `~/.cache/covshift`."""
+    if named := os.environ.get("COVSHIFT_HOME"):
+        return Path(named).expanduser()
+    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "covshift"
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Keep other processes that fetch into the folder waiting; a process that dies lets go."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        file = (folder / ".lock").open("w")
+    except OSError as error:
+        raise CovshiftError(
+            f"cannot write to {folder}: {error.strerror}; set COVSHIFT_HOME to another folder"
+        ) from error
+    with file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def download(url: str, path: Path, *, md5: str, timeout: float = 10) -> None:
+    """Fetch a file; what a killed or broken run left behind is gone on with. Call it with the folder locked.
+
+    Args:
+        url: What to fetch.
+        path: Where to put it, once it is whole.
+        md5: The published checksum.
+        timeout: Seconds without an answer or without a byte until an error.
+    """
+    part = path.with_name(f"{path.name}.part")
+    try:
+        _append(url, part, timeout)
+    except (URLError, OSError) as error:
+        raise CovshiftError(f"cannot fetch {url}: {getattr(error, 'reason', None) or error}") from error
+    with part.open("rb") as file:
+        found = hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
+    if found != md5:
+        part.unlink()
+        raise CovshiftError(f"expected {url} with MD5 {md5}, got {found}; it was thrown away, try again")
+    part.replace(path)
+
+
+def _append(url: str, part: Path, timeout: float) -> None:
+    """Write what is missing of the file."""
+    begun = part.stat().st_size if part.exists() else 0
+    request = urllib.request.Request(url, headers={"Range": f"bytes={begun}-"} if begun else {})  # noqa: S310
+    try:
+        answer = urllib.request.urlopen(request, timeout=timeout)  # noqa: S310
+    except urllib.error.HTTPError as error:
+        if error.code == 416 and begun:  # nothing is left to send: the last run was killed before it looked
+            return
+        raise
+    with answer, part.open("ab" if answer.status == 206 else "wb") as file:
+        length = int(answer.headers.get("Content-Length", 0))
+        with progress_bar(f"fetching {part.stem}, MB", length / 1e6 or None) as advance:
+            while piece := answer.read(_CHUNK):
+                file.write(piece)
+                length -= len(piece)
+                advance(len(piece) / 1e6)
+    if length > 0:  # urllib takes a connection that broke off for the end
+        raise OSError("the connection broke off; try again to go on")

