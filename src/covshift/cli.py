@@ -184,3 +184,32 @@ def bench(
                 threads=threads,
             )
             typer.echo(command.bench(values, config, out, extend=extend, baseline=baseline))
+
+
+def train(
+    name: Annotated[str, typer.Argument(help="A recipe, e.g. resnet20 or resnet20-augmix.")],
+    folder: Annotated[
+        Path | None, typer.Option(help="For checkpoint, weights and card.", show_default="runs/NAME")
+    ] = None,
+    data: Annotated[Path | None, typer.Option(help="A folder with CIFAR-10.", show_default="fetched once")] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Another seed gives another network.")] = 0,
+    epochs: Annotated[
+        int | None, typer.Option(min=1, help="Passes over the data.", show_default="the recipe's")
+    ] = None,
+    rate: Annotated[float | None, typer.Option(help="Highest learning rate.", show_default="the recipe's")] = None,
+    threads: Annotated[int | None, typer.Option(min=1, help="For torch.", show_default="one a core")] = None,
+) -> None:
+    """Train a small network; a run that was stopped or killed goes on where it was.
+
+    covshift train resnet20
+
+    covshift train resnet20-augmix --seed 1 --folder runs/augmix-1
+    """
+    from covshift.recipes import command
+
+    def say(line: str) -> None:
+        typer.echo(line, err=True)
+
+    with _errors():
+        recipe = command.choose(name, epochs, rate)
+        typer.echo(command.run(recipe, folder or Path("runs") / name, data=data, seed=seed, threads=threads, say=say))

@@ -1,0 +1,1 @@
+"""Training small networks by a recipe."""

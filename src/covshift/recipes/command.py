@@ -1,0 +1,81 @@
+"""What `covshift train` does with its arguments."""
+
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from types import FrameType
+
+import torch
+
+from covshift.data import cifar10
+from covshift.errors import CovshiftError
+from covshift.progress import progress_bar
+from covshift.recipes.card import export
+from covshift.recipes.feed import ArrayFeed, Feed
+from covshift.recipes.recipe import Recipe, find
+from covshift.recipes.run import Epoch
+from covshift.recipes.train import train
+
+
+def choose(name: str, epochs: int | None, rate: float | None) -> Recipe:
+    """A recipe, with another number of epochs or learning rate where one is given.
+
+    >>> choose("resnet20", epochs=3, rate=None).epochs
+    3
+    """
+    recipe = find(name)
+    return replace(recipe, epochs=epochs or recipe.epochs, rate=recipe.rate if rate is None else rate)
+
+
+def run(
+    recipe: Recipe, folder: Path, *, data: Path | None, seed: int, threads: int | None, say: Callable[[str], None]
+) -> str:
+    """Train by a recipe, and say in one line what came out."""
+    if threads is not None:
+        torch.set_num_threads(threads)
+    feed = open_feed(recipe, data)
+    steps = max(1, len(feed) // recipe.batch) * recipe.epochs
+
+    def report(row: Epoch) -> None:
+        look = "" if row.test_error is None else f", test error {row.test_error:.2%}"
+        speed = f"{len(feed) / row.seconds:.0f} images/s"
+        say(f"epoch {row.epoch}/{recipe.epochs}: loss {row.loss:.4f}, train error {row.train_error:.2%}{look}, {speed}")
+
+    with _interrupts() as stop, progress_bar(f"training {recipe.name}", steps) as advance:
+        trained = train(recipe, feed, folder, seed=seed, stop=stop, report=report, advance=advance)
+    if not trained.done:
+        raise CovshiftError(f"stopped; the checkpoint is in {folder}, and the same command goes on from there")
+    weights = export(trained.network, recipe, feed, seed, trained.history, folder)
+    return f"{recipe.name}: clean error {trained.history[-1].test_error:.2%}, weights and card in {weights.parent}"
+
+
+def open_feed(recipe: Recipe, data: Path | None) -> Feed:
+    """The images of a recipe."""
+    if recipe.data == "cifar10":
+        return ArrayFeed(cifar10.load("train", data), cifar10.load("test", data), recipe.augment)
+    raise CovshiftError(f"expected a recipe for CIFAR-10, got {recipe.name}")
+
+
+@contextmanager
+def _interrupts() -> Iterator[Callable[[], bool]]:
+    """Ask whether the user wants to stop: the first Ctrl-C or SIGTERM waits for the step to end, a second does not."""
+    wanted = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield wanted.is_set
+        return
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        wanted.set()
+        signal.signal(number, before[signal.Signals(number)])
+
+    for number in before:
+        signal.signal(number, handle)
+    try:
+        yield wanted.is_set
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,87 @@
+"""The recipes: what is trained, on what views of the images, and how."""
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+from torch import nn
+from torch.optim import SGD, Optimizer
+
+from covshift.errors import CovshiftError, is_number, unknown
+from covshift.models.cifar import Norm, ResNet
+from covshift.recipes.augment import Augment
+
+WARMUP = 0.15
+"""Which part of all steps the learning rate of a cycle rises in."""
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A network and how it is trained."""
+
+    name: str
+    data: Literal["cifar10", "imagenet"] = "cifar10"
+    depth: int = 20
+    width: int = 16
+    norm: Norm = "batch"
+    augment: Augment = "crop"
+    epochs: int = 24
+    batch: int = 128
+    rate: float = 0.2
+    """The highest learning rate."""
+    decay: float = 5e-4
+    momentum: float = 0.9
+    nesterov: bool = True
+    schedule: Literal["cycle", "steps"] = "cycle"
+    """A linear rise and half a cosine down to zero, or a tenth of the rate after 30, 60 and 90 % of the steps."""
+
+    def __post_init__(self) -> None:
+        if not is_number(self.epochs, whole=True) or self.epochs < 1:
+            raise CovshiftError(f"expected at least one epoch, got {self.epochs!r}")
+        if not is_number(self.rate) or not 0 < self.rate < math.inf:
+            raise CovshiftError(f"expected a learning rate above 0, got {self.rate!r}")
+
+    def network(self, classes: int = 10) -> nn.Module:
+        """The network before training."""
+        return ResNet(self.depth, self.width, self.norm, classes)
+
+    def optimiser(self, network: nn.Module) -> Optimizer:
+        """SGD with momentum; Fixup's scalars learn at a tenth of the rate, as its authors do."""
+        scalars = [p for p in network.parameters() if self.norm == "fixup" and p.numel() == 1]
+        ids = {id(p) for p in scalars}
+        others = [p for p in network.parameters() if id(p) not in ids]
+        groups = [{"params": others, "share": 1.0}, {"params": scalars, "share": 0.1}]
+        groups = [group for group in groups if group["params"]]
+        return SGD(groups, lr=self.rate, momentum=self.momentum, weight_decay=self.decay, nesterov=self.nesterov)
+
+    def rate_at(self, progress: float) -> float:
+        """The learning rate when this part of all steps is done.
+
+        >>> [round(Recipe("net", rate=1.0).rate_at(progress), 3) for progress in (0.075, 0.15, 0.575, 1.0)]
+        [0.5, 1.0, 0.5, 0.0]
+        """
+        if self.schedule == "steps":
+            return self.rate * 0.1 ** sum(progress > part for part in (0.3, 0.6, 0.9))
+        if progress < WARMUP:
+            return self.rate * progress / WARMUP
+        return self.rate * (1 + math.cos(math.pi * (progress - WARMUP) / (1 - WARMUP))) / 2
+
+
+RECIPES = {
+    recipe.name: recipe
+    for recipe in (
+        Recipe("resnet20"),
+        Recipe("resnet32", depth=32),
+        Recipe("resnet20-augmix", augment="augmix", epochs=16),
+        Recipe("resnet20-noise", augment="noise"),
+        Recipe("resnet20-gn", norm="group", rate=0.1),
+        Recipe("resnet20-fixup", norm="fixup", rate=0.1),
+    )
+}
+
+
+def find(name: str) -> Recipe:
+    """The recipe of this name."""
+    if name not in RECIPES:
+        raise unknown("recipe", name, RECIPES)
+    return RECIPES[name]
