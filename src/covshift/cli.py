@@ -191,19 +191,24 @@ def train(
     folder: Annotated[
         Path | None, typer.Option(help="For checkpoint, weights and card.", show_default="runs/NAME")
     ] = None,
-    data: Annotated[Path | None, typer.Option(help="A folder with CIFAR-10.", show_default="fetched once")] = None,
+    data: Annotated[
+        Path | None, typer.Option(help="A folder with CIFAR-10 or ImageNet.", show_default="CIFAR-10, fetched once")
+    ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Another seed gives another network.")] = 0,
     epochs: Annotated[
         int | None, typer.Option(min=1, help="Passes over the data.", show_default="the recipe's")
     ] = None,
     rate: Annotated[float | None, typer.Option(help="Highest learning rate.", show_default="the recipe's")] = None,
+    device: Annotated[str, typer.Option(help="Where to compute, e.g. cuda.")] = "cpu",
     threads: Annotated[int | None, typer.Option(min=1, help="For torch.", show_default="one a core")] = None,
 ) -> None:
-    """Train a small network; a run that was stopped or killed goes on where it was.
+    """Train a network by a recipe; a run that was stopped or killed goes on where it was.
 
     covshift train resnet20
 
     covshift train resnet20-augmix --seed 1 --folder runs/augmix-1
+
+    covshift train resnet50-fixup --data imagenet/ --device cuda
     """
     from covshift.recipes import command
 
@@ -212,4 +217,8 @@ def train(
 
     with _errors():
         recipe = command.choose(name, epochs, rate)
-        typer.echo(command.run(recipe, folder or Path("runs") / name, data=data, seed=seed, threads=threads, say=say))
+        typer.echo(
+            command.run(
+                recipe, folder or Path("runs") / name, data=data, seed=seed, device=device, threads=threads, say=say
+            )
+        )

@@ -205,6 +205,8 @@ def _interrupted(*args, **options):
         (["resnet-20"], "did you mean 'resnet20'"),
         (["tiny", "--rate", "-1"], "learning rate above 0"),
         (["resnet20", "--data", "/nowhere"], "does not exist"),
+        (["resnet50-gn"], "name it: --data DIR"),
+        (["resnet50-gn", "--data", "/nowhere"], "expected a folder"),
     ],
 )
 def test_the_command_explains_bad_arguments(arguments, message, tmp_path, monkeypatch):
@@ -213,6 +215,11 @@ def test_the_command_explains_bad_arguments(arguments, message, tmp_path, monkey
     assert result.exit_code == 1
     assert message in result.stderr
     assert "Traceback" not in result.output
+
+
+def test_an_unknown_device(tmp_path):
+    with pytest.raises(CovshiftError, match="device that torch can use"):
+        fit(tmp_path, device="abacus")
 
 
 def test_unknown_and_damaged_builtin_networks(tmp_path, monkeypatch):

@@ -10,6 +10,7 @@ from torch import nn
 
 from covshift.errors import CovshiftError, unknown
 from covshift.models.cifar import ResNet
+from covshift.models.imagenet import imagenet_resnet
 
 WEIGHTS = Path(__file__).parent / "weights"
 
@@ -40,7 +41,10 @@ def open_weights(file: Path) -> Builtin:
     try:
         card = json.loads(file.with_suffix(".json").read_text())
         recipe = card["recipe"]
-        network = ResNet(recipe["depth"], recipe["width"], recipe["norm"], card["classes"])
+        if recipe["data"] == "imagenet":
+            network = imagenet_resnet(recipe["depth"], recipe["norm"], card["classes"])
+        else:
+            network = ResNet(recipe["depth"], recipe["width"], recipe["norm"], card["classes"])
         network.load_state_dict(load_file(file))
         mean, std = tuple(card["mean"]), tuple(card["std"])
     except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:

@@ -15,6 +15,7 @@ from covshift.errors import CovshiftError
 from covshift.progress import progress_bar
 from covshift.recipes.card import export
 from covshift.recipes.feed import ArrayFeed, Feed
+from covshift.recipes.folder_feed import FolderFeed
 from covshift.recipes.recipe import Recipe, find
 from covshift.recipes.run import Epoch
 from covshift.recipes.train import train
@@ -31,7 +32,14 @@ def choose(name: str, epochs: int | None, rate: float | None) -> Recipe:
 
 
 def run(
-    recipe: Recipe, folder: Path, *, data: Path | None, seed: int, threads: int | None, say: Callable[[str], None]
+    recipe: Recipe,
+    folder: Path,
+    *,
+    data: Path | None,
+    seed: int,
+    device: str,
+    threads: int | None,
+    say: Callable[[str], None],
 ) -> str:
     """Train by a recipe, and say in one line what came out."""
     if threads is not None:
@@ -45,7 +53,7 @@ def run(
         say(f"epoch {row.epoch}/{recipe.epochs}: loss {row.loss:.4f}, train error {row.train_error:.2%}{look}, {speed}")
 
     with _interrupts() as stop, progress_bar(f"training {recipe.name}", steps) as advance:
-        trained = train(recipe, feed, folder, seed=seed, stop=stop, report=report, advance=advance)
+        trained = train(recipe, feed, folder, seed=seed, device=device, stop=stop, report=report, advance=advance)
     if not trained.done:
         raise CovshiftError(f"stopped; the checkpoint is in {folder}, and the same command goes on from there")
     weights = export(trained.network, recipe, feed, seed, trained.history, folder)
@@ -56,7 +64,9 @@ def open_feed(recipe: Recipe, data: Path | None) -> Feed:
     """The images of a recipe."""
     if recipe.data == "cifar10":
         return ArrayFeed(cifar10.load("train", data), cifar10.load("test", data), recipe.augment)
-    raise CovshiftError(f"expected a recipe for CIFAR-10, got {recipe.name}")
+    if data is None:
+        raise CovshiftError(f"{recipe.name} needs an ImageNet folder with train/ and val/; name it: --data DIR")
+    return FolderFeed(data)
 
 
 @contextmanager

@@ -66,15 +66,18 @@ class ArrayFeed:
     def train(self, indices: Array, rng: np.random.Generator) -> Batch:
         """These training images, augmented."""
         views = self._augment(self._train.images[indices], rng)
-        return Batch(self._normalise(np.concatenate(views)), torch.from_numpy(self._train.labels[indices]))
+        return Batch(
+            normalise(np.concatenate(views), self.mean, self.std), torch.from_numpy(self._train.labels[indices])
+        )
 
     def test(self, size: int) -> Iterator[Batch]:
         """All test images in order, so many at a time."""
         for start in range(0, len(self._test.labels), size):
             images = np.asarray(self._test.images[start : start + size], np.float32)
-            yield Batch(self._normalise(images), torch.tensor(self._test.labels[start : start + size]))
+            yield Batch(normalise(images, self.mean, self.std), torch.tensor(self._test.labels[start : start + size]))
 
-    def _normalise(self, images: Array) -> Tensor:
-        """NHWC in memory, NCHW to look at: the layout in which convolutions are fastest on a CPU."""
-        mean, std = np.asarray(self.mean, np.float32), np.asarray(self.std, np.float32)
-        return torch.from_numpy((images - 255 * mean) / (255 * std)).permute(0, 3, 1, 2)
+
+def normalise(images: Array, mean: tuple[float, ...], std: tuple[float, ...]) -> Tensor:
+    """Float NHWC in [0, 255] to N x C x H x W, left NHWC in memory: so convolutions are fastest on a CPU."""
+    shift, scale = 255 * np.asarray(mean, np.float32), 255 * np.asarray(std, np.float32)
+    return torch.from_numpy((images - shift) / scale).permute(0, 3, 1, 2)

@@ -2,13 +2,14 @@
 
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from torch import nn
 from torch.optim import SGD, Optimizer
 
 from covshift.errors import CovshiftError, is_number, unknown
 from covshift.models.cifar import Norm, ResNet
+from covshift.models.imagenet import imagenet_resnet
 from covshift.recipes.augment import Augment
 
 WARMUP = 0.15
@@ -43,6 +44,8 @@ class Recipe:
 
     def network(self, classes: int = 10) -> nn.Module:
         """The network before training."""
+        if self.data == "imagenet":
+            return imagenet_resnet(self.depth, self.norm, classes)
         return ResNet(self.depth, self.width, self.norm, classes)
 
     def optimiser(self, network: nn.Module) -> Optimizer:
@@ -67,6 +70,9 @@ class Recipe:
         return self.rate * (1 + math.cos(math.pi * (progress - WARMUP) / (1 - WARMUP))) / 2
 
 
+_PAPER: Any = {"epochs": 100, "batch": 256, "rate": 0.1, "decay": 1e-4, "nesterov": False, "schedule": "steps"}
+_SHORT: dict[str, Norm] = {"gn": "group", "fixup": "fixup"}
+
 RECIPES = {
     recipe.name: recipe
     for recipe in (
@@ -76,6 +82,12 @@ RECIPES = {
         Recipe("resnet20-noise", augment="noise"),
         Recipe("resnet20-gn", norm="group", rate=0.1),
         Recipe("resnet20-fixup", norm="fixup", rate=0.1),
+        # As in the paper: SGD at 0.1 with momentum 0.9, weight decay 1e-4, 100 epochs in batches of 256.
+        *(
+            Recipe(f"resnet{depth}-{short}", data="imagenet", depth=depth, norm=norm, **_PAPER)
+            for depth in (50, 101, 152)
+            for short, norm in _SHORT.items()
+        ),
     )
 }
 

@@ -42,7 +42,7 @@ class Run:
 
     def __init__(self, recipe: Recipe, feed: Feed, folder: Path, seed: int, device: str) -> None:
         self.recipe, self.feed, self.seed, self.path = recipe, feed, seed, folder / CHECKPOINT
-        self.device = torch.device(device)
+        self.device = _device(device)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             network = recipe.network(feed.classes)
@@ -122,6 +122,16 @@ class Run:
             f"the loss is no longer a number in epoch {epoch}, step {self.step}; {kept}; "
             f"train in another folder with a lower rate than {self.recipe.rate:g}"
         )
+
+
+def _device(name: str) -> torch.device:
+    try:
+        return torch.empty(0, device=name).device
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).splitlines()[0]
+        raise CovshiftError(
+            f"expected a device that torch can use, e.g. cpu or cuda, got {name!r} ({reason})"
+        ) from error
 
 
 def error(network: nn.Module, feed: Feed, size: int = 250) -> float:
