@@ -1,5 +1,6 @@
 """The state of a training run: one step, one epoch, and the checkpoint it can be taken up from."""
 
+import io
 import math
 import pickle
 from dataclasses import asdict
@@ -98,8 +99,10 @@ class Run:
             "network": state,
             "optimiser": self.optimiser.state_dict(),
         }
+        buffer = io.BytesIO()  # torch hides the reason when it cannot write
+        torch.save(whole, buffer)
         with replacing(self.path) as part:
-            torch.save(whole, part)
+            part.write_bytes(buffer.getbuffer())
 
     def _load(self) -> None:
         try:
