@@ -10,7 +10,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from covshift._torchvision import torchvision
 from covshift.errors import CovshiftError
 from covshift.models.cifar import Norm, ScalarBias
 
@@ -24,6 +23,8 @@ def imagenet_resnet(depth: int, norm: Norm, classes: int = 1000) -> nn.Module:
         raise CovshiftError(f"expected a depth of {', '.join(map(str, BLOCKS))}, got {depth}")
     if norm == "fixup":
         return FixupResNet(BLOCKS[depth], classes)
+    from covshift._torchvision import torchvision  # takes a second, and the CIFAR networks do without
+
     layers: dict[str, Callable[[int], nn.Module]] = {
         "batch": nn.BatchNorm2d,
         "group": lambda channels: nn.GroupNorm(GROUPS, channels),

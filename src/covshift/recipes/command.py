@@ -17,7 +17,7 @@ from covshift.recipes.card import export
 from covshift.recipes.feed import ArrayFeed, Feed
 from covshift.recipes.folder_feed import FolderFeed
 from covshift.recipes.recipe import Recipe, find
-from covshift.recipes.run import Epoch
+from covshift.recipes.run import Epoch, steps_per_epoch
 from covshift.recipes.train import train
 
 
@@ -45,7 +45,7 @@ def run(
     if threads is not None:
         torch.set_num_threads(threads)
     feed = open_feed(recipe, data)
-    steps = max(1, len(feed) // recipe.batch) * recipe.epochs
+    steps = steps_per_epoch(recipe, feed) * recipe.epochs
 
     def report(row: Epoch) -> None:
         look = "" if row.test_error is None else f", test error {row.test_error:.2%}"

@@ -50,11 +50,11 @@ class Recipe:
 
     def optimiser(self, network: nn.Module) -> Optimizer:
         """SGD with momentum; Fixup's scalars learn at a tenth of the rate, as its authors do."""
-        scalars = [p for p in network.parameters() if self.norm == "fixup" and p.numel() == 1]
-        ids = {id(p) for p in scalars}
-        others = [p for p in network.parameters() if id(p) not in ids]
-        groups = [{"params": others, "share": 1.0}, {"params": scalars, "share": 0.1}]
-        groups = [group for group in groups if group["params"]]
+        parameters = list(network.parameters())
+        groups: list[dict[str, Any]] = [{"params": parameters, "share": 1.0}]
+        if self.norm == "fixup":
+            groups[0]["params"] = [p for p in parameters if p.numel() > 1]
+            groups.append({"params": [p for p in parameters if p.numel() == 1], "share": 0.1})
         return SGD(groups, lr=self.rate, momentum=self.momentum, weight_decay=self.decay, nesterov=self.nesterov)
 
     def rate_at(self, progress: float) -> float:
