@@ -9,9 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from covshift.corruptions import names
+from covshift.data import cifar10
 from covshift.data.base import Array, ArrayData, Labels, check_images, check_labels, digest_of
 from covshift.data.condition import SEVERITIES, Condition
-from covshift.errors import CovshiftError
+from covshift.errors import CovshiftError, unknown
 from covshift.uri import Uri
 
 _SAMPLES = 64  # images that a digest looks at
@@ -64,6 +65,16 @@ class Cifar10C(ArrayData):
 
     def _map(self, name: str) -> NDArray[Any]:
         return read_npy(self._file(name))
+
+
+def open_builtin(uri: Uri) -> Images:
+    """`builtin:cifar10`, the test images; `?folder=DIR` says where they are, the first time."""
+    uri.check_query("folder")
+    if uri.name != "cifar10":
+        raise unknown("built-in data set", uri.name, ["cifar10"])
+    folder = uri.query.get("folder")
+    images, labels = cifar10.load("test", Path(folder).expanduser() if folder else None)
+    return Images(uri.text, images, labels, len(cifar10.CLASSES))
 
 
 def open_npz(uri: Uri) -> Images:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
-from covshift.data.arrays import open_cifar10_c, open_npz
+from covshift.data.arrays import open_builtin, open_cifar10_c, open_npz
 from covshift.data.base import Array, Data, Preparing, digest_of
 from covshift.data.condition import Condition
 from covshift.data.folder import open_folder
@@ -11,6 +11,7 @@ from covshift.errors import CovshiftError, unknown
 from covshift.uri import Uri, parse
 
 SOURCES: dict[str, Callable[[Uri], Data]] = {
+    "builtin": open_builtin,
     "folder": open_folder,
     "imagenet-c": open_imagenet_c,
     "cifar10-c": open_cifar10_c,
@@ -21,9 +22,9 @@ SOURCES: dict[str, Callable[[Uri], Data]] = {
 def open_data(uri: str) -> Data:
     """Open labelled images by their name.
 
-    `folder:DIR` (a folder for each class), `imagenet-c:DIR` and `cifar10-c:DIR` (as published), `npz:FILE` (arrays
-    `images` and `labels`). Published sets hold no clean images; say where those are to have them, too:
-    `imagenet-c:DIR?clean=folder:val`.
+    `builtin:cifar10` (fetched once into the cache folder), `folder:DIR` (a folder for each class), `imagenet-c:DIR` and
+    `cifar10-c:DIR` (as published), `npz:FILE` (arrays `images` and `labels`). Published sets hold no clean images; say
+    where those are to have them, too: `imagenet-c:DIR?clean=folder:val`.
     """
     parsed = parse(uri, "data set", "folder:val")
     if parsed.source not in SOURCES:

@@ -16,7 +16,7 @@ from covshift.models.open import SOURCES
 from covshift.models.untrained import untrained
 from covshift.progress import progress_bar
 
-_LISTED = ("torchvision",)
+_LISTED = ("builtin", "torchvision")
 _HINT = "timm's: covshift models 'timm:resnet*'; checkpoints: file:PATH?arch=…; your own code: py:module:function"
 
 

@@ -4,7 +4,9 @@ from pathlib import Path
 
 from covshift.errors import CovshiftError
 from covshift.models.base import Model
+from covshift.models.builtin import open_weights
 from covshift.models.checkpoint import fit, read_state
+from covshift.models.from_builtin import as_model
 from covshift.models.open import open_architecture
 from covshift.models.query import KEYS
 from covshift.uri import Uri
@@ -14,8 +16,10 @@ def load(uri: Uri) -> Model:
     """The architecture with the weights of the checkpoint."""
     uri.check_query("arch", "classes", *KEYS)
     path = Path(uri.name).expanduser()
-    state = read_state(path)
     if not uri.query.get("arch"):
+        if path.with_suffix(".json").exists():  # the card that `covshift train` writes
+            return as_model(f"file:{uri.name}", open_weights(path))
+        read_state(path)
         raise CovshiftError(
             f"expected the architecture of {path}, e.g. file:{uri.name}?arch=torchvision:resnet50 or "
             f"?arch=py:module:function, got {uri.text!r}"
@@ -23,6 +27,7 @@ def load(uri: Uri) -> Model:
     classes = uri.whole("classes")
     if classes == 0:
         raise CovshiftError("expected classes from 1 on, got 0")
+    state = read_state(path)
     model = open_architecture(uri.query["arch"], state, classes)
     fit(model.module, state, path, model.uri)
     model.uri = f"file:{uri.name}?arch={model.uri}" + (f"&classes={classes}" if classes else "")

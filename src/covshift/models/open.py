@@ -12,6 +12,7 @@ from covshift.models.query import preprocessing
 from covshift.uri import Uri, parse
 
 SOURCES = {
+    "builtin": "covshift.models.from_builtin",
     "torchvision": "covshift.models.from_torchvision",
     "timm": "covshift.models.from_timm",
     "file": "covshift.models.from_file",
@@ -53,7 +54,7 @@ def open_model(
     """Open a model by its URI, in eval mode, with the preprocessing that belongs to its weights.
 
     Args:
-        uri: `torchvision:NAME[/WEIGHTS]`, `timm:NAME`, `file:PATH?arch=URI` or `py:MODULE:FUNCTION`.
+        uri: `builtin:NAME`, `torchvision:NAME[/WEIGHTS]`, `timm:NAME`, `file:PATH?arch=URI` or `py:MODULE:FUNCTION`.
         mean: overrides the preprocessing's, as the other keywords do; they come before what the URI's query says.
         std: see `Preprocess`.
         size: the side of the crop; `resize` grows in proportion. 0 for no crop.
