@@ -144,7 +144,7 @@ def _head(table: Table) -> list[str]:
 
 def as_text(table: Table) -> str:
     """For a terminal, with the half-width of the interval where it is of use."""
-    drawn = RichTable(title=table.title, title_justify="left", caption="\n".join(table.notes), caption_justify="left")
+    drawn = RichTable()
     drawn.add_column("")
     for name in _head(table):
         drawn.add_column(name, justify="right")
@@ -155,7 +155,7 @@ def as_text(table: Table) -> str:
     console = Console(file=io.StringIO(), width=200)
     console.print(drawn)
     text = console.file.getvalue()  # type: ignore[attr-defined]
-    return "\n".join(each.rstrip() for each in text.splitlines())
+    return "\n".join([table.title, *(each.rstrip() for each in text.splitlines()), *table.notes])
 
 
 def as_markdown(table: Table) -> str:

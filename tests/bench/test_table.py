@@ -1,0 +1,89 @@
+"""Tables from rows, in every form with the same numbers."""
+
+import csv
+import io
+import json
+
+import pytest
+from runs import a_row, a_run
+
+from covshift.bench.metrics import ALEXNET, baseline_of
+from covshift.bench.table import FORMATS, grid_table, methods_table, tables, write
+from covshift.corruptions import names
+from covshift.errors import CovshiftError
+
+WRONG = {"none": 60, "partial": 45, "full": 40}
+
+
+def all_rows(**wrong: int):
+    return [
+        a_row(f"{name}/{severity}/{method}", wrong=number)
+        for name in names("test")
+        for severity in range(1, 6)
+        for method, number in (wrong or WRONG).items()
+    ] + [a_row(f"clean/0/{method}", wrong=10) for method in WRONG]
+
+
+def values(table, label):
+    line = next(line for line in table.lines if line.label.strip() == label)
+    return [value and round(100 * value.value, 6) for value in line.values], line.change
+
+
+def test_means_and_change():
+    table = methods_table(all_rows(), a_run(corruptions="test"))
+    assert table.columns == ("none", "partial", "full")
+    assert values(table, "mean of 15 corruptions") == ([60, 45, 40], pytest.approx(-0.2))
+    assert values(table, "fog") == ([60, 45, 40], pytest.approx(-0.2))
+    assert values(table, "clean") == ([10, 10, 10], 0)
+
+
+def test_mce_only_where_it_means_something():
+    run = a_run(corruptions="test")
+    plain = methods_table(all_rows(), run)
+    assert not any("mCE" in line.label for line in plain.lines)
+    assert "yardstick" in plain.notes[0]
+    imagenet = methods_table(all_rows(), run.model_copy(update={"imagenet": True}))
+    by_hand = sum(60 / ALEXNET[name] for name in names("test")) / 15
+    assert values(imagenet, "mCE (AlexNet = 100)")[0][0] == pytest.approx(by_hand)
+    some = methods_table(all_rows(), a_run(corruptions="fog").model_copy(update={"imagenet": True}))
+    assert "all 15" in some.notes[0]
+
+
+def test_another_baseline_takes_alexnets_place():
+    table = methods_table(all_rows(), a_run(corruptions="test"), baseline_of(all_rows(), "r18"))
+    assert values(table, "mCE (r18 = 100)")[0] == [100, 75, pytest.approx(66.666667)]
+
+
+def test_unfinished_runs_say_so():
+    table = methods_table(all_rows()[:10], a_run(corruptions="test"))
+    assert any("not done yet" in note for note in table.notes)
+    assert not any("mean of 15" in line.label for line in table.lines)
+    assert methods_table([], a_run(corruptions="test")).lines == ()
+
+
+def test_reverse_is_no_change():
+    rows = [a_row("fog/3/none", wrong=60), a_row("fog/3/reverse", wrong=90)]
+    table = methods_table(rows, a_run(corruptions="fog", severities=3, methods="none,reverse"))
+    assert values(table, "fog") == ([60, 90], None)
+
+
+def test_the_grid_is_n_by_prior():
+    rows = [a_row("fog/3/batch:n=8,N=16", wrong=30)]
+    run = a_run(corruptions="fog", severities=3, methods="none", grid=True)
+    assert len(tables(rows, run)) == 2
+    table = grid_table(rows, run)
+    assert [line.label for line in table.lines] == ["n = 8"]
+    assert [value.value for value in table.lines[0].values if value] == [0.3]
+
+
+def test_every_form_has_the_same_numbers():
+    found = [methods_table(all_rows(), a_run(corruptions="test"))]
+    for kind in FORMATS:
+        assert "60.0" in write(found, kind) or "0.6" in write(found, kind)
+    lines = json.loads(write(found, "json"))["lines"]
+    by_line = {line["line"]: line["values"]["full"]["value"] for line in lines}
+    rows = list(csv.DictReader(io.StringIO(write(found, "csv"))))
+    assert {row["line"]: float(row["value"]) for row in rows if row["column"] == "full"} == by_line
+    assert "| fog | 60.0 | 45.0 | 40.0 | -20.0 |" in write(found, "markdown")
+    with pytest.raises(CovshiftError, match="did you mean 'json'"):
+        write(found, "jsn")
