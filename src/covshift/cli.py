@@ -186,6 +186,7 @@ def bench(
             typer.echo(command.bench(values, config, out, extend=extend, baseline=baseline))
 
 
+@app.command()
 def train(
     name: Annotated[str, typer.Argument(help="A recipe, e.g. resnet20 or resnet20-augmix.")],
     folder: Annotated[
