@@ -2,6 +2,7 @@
 
 from importlib.metadata import version
 
+from covshift import shift
 from covshift.adapter import Adapter, Batch, Stream, adapt
 from covshift.corruptions import corrupt
 from covshift.data import open_data
@@ -22,4 +23,5 @@ __all__ = [
     "open_data",
     "open_model",
 ]
+__all__ = ["Adapter", "Batch", "CovshiftError", "Statistics", "Stream", "adapt", "corrupt", "estimate", "shift"]
 __version__ = version("covshift")

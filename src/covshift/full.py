@@ -81,7 +81,7 @@ def estimate(
     if not isinstance(loader, Iterable):
         raise CovshiftError(f"expected a loader that gives batches of images, got {type(loader).__name__}")
     total = len(loader) * (len(found) + 1) if isinstance(loader, Sized) else None
-    runs = _forward_passes(model, loader, call or _call, collect)
+    runs = _forward_passes(model, loader, call or call_model, collect)
     try:
         # Blocks of no_grad or inference_mode in the model's own code change nothing inside of this one, so that it does
         # not matter in which order the passes, which share a thread, enter and leave them.
@@ -160,7 +160,8 @@ def _forward_passes(
         yield partial(run, position, box)
 
 
-def _call(model: nn.Module, batch: Any) -> Any:
+def call_model(model: nn.Module, batch: Any) -> Any:
+    """What `model` says of a batch: of a tensor, of the first of a tuple, or of keyword arguments."""
     if isinstance(batch, Mapping):
         return model(**batch)
     return model(batch[0] if isinstance(batch, tuple | list) else batch)

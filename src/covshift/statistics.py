@@ -82,7 +82,7 @@ class Statistics(Mapping[str, Moments]):
         >>> Statistics.of(net).merge(Statistics.of(net)) == Statistics.of(net)
         True
         """
-        self._check_same_layers(other)
+        self.check_same_layers(other)
         return Statistics({path: merge(self[path], other[path]) for path in self}, self.fingerprint)
 
     def mix(self, source: "Statistics", prior: float) -> "Statistics":
@@ -94,7 +94,7 @@ class Statistics(Mapping[str, Moments]):
         0.75
         """
         check_prior(prior)
-        self._check_same_layers(source)
+        self.check_same_layers(source)
 
         def mixed(target: Moments, source: Moments) -> Moments:
             weight = target_weight(target.images, prior)
@@ -163,7 +163,8 @@ class Statistics(Mapping[str, Moments]):
             alike = "the same in shape, and other parameters" if theirs == ours else ours
             raise CovshiftError(f"these statistics are of another model: they are of {theirs}, this model has {alike}")
 
-    def _check_same_layers(self, other: "Statistics") -> None:
+    def check_same_layers(self, other: "Statistics") -> None:
+        """Raise a `CovshiftError` unless `other` is of the same architecture and the same layers."""
         if not isinstance(other, Statistics):
             raise CovshiftError(f"expected Statistics, got {type(other).__name__}")
         if self.fingerprint != other.fingerprint or self.keys() != other.keys():
