@@ -6,6 +6,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from imagined import random_statistics, statistics
 from networks import assert_same, images, one_giant_batch, snapshot, tiny
 from torch import nn
 
@@ -13,17 +14,6 @@ import covshift
 from covshift import CovshiftError, Statistics
 from covshift.moments import Moments
 from covshift.shift import Covariances, Gaussian, covariances, gaussian, jeffrey, wasserstein
-
-
-def statistics(*layers, images=8):
-    """Statistics of an imagined model: one (means, variances) a layer."""
-    moments = [Moments(images, images, torch.as_tensor(m).double(), torch.as_tensor(v).double()) for m, v in layers]
-    return Statistics({f"bn{i}": each for i, each in enumerate(moments)}, "a model")
-
-
-def random_statistics(seed, channels=(5, 9), scale=1.0):
-    rng = np.random.default_rng(seed)
-    return statistics(*((rng.normal(0, 1, c), scale * rng.uniform(0.1, 3, c)) for c in channels))
 
 
 def random_gaussian(seed, channels=4):

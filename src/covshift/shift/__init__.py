@@ -2,5 +2,28 @@
 
 from covshift.shift.covariance import Covariances, Gaussian, covariances
 from covshift.shift.distance import Distance, gaussian, jeffrey, wasserstein
+from covshift.shift.embed import Point, embed
+from covshift.shift.simulation import Best, Simulation, best_layer_prior, best_prior, simulate
+from covshift.shift.theory import Bounds, Expectation, bounds, expected, layer_bounds
 
-__all__ = ["Covariances", "Distance", "Gaussian", "covariances", "gaussian", "jeffrey", "wasserstein"]
+__all__ = [
+    "Best",
+    "Bounds",
+    "Covariances",
+    "Distance",
+    "Expectation",
+    "Gaussian",
+    "Point",
+    "Simulation",
+    "best_layer_prior",
+    "best_prior",
+    "bounds",
+    "covariances",
+    "embed",
+    "expected",
+    "gaussian",
+    "jeffrey",
+    "layer_bounds",
+    "simulate",
+    "wasserstein",
+]

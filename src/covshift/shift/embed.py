@@ -1,0 +1,60 @@
+"""A map of conditions: near each other where a model's layers see similar statistics."""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from covshift.errors import CovshiftError, is_number
+from covshift.moments import widen
+from covshift.shift.distance import EPS
+from covshift.statistics import Statistics
+
+
+class Point(NamedTuple):
+    """Where a condition lies on the map."""
+
+    x: float
+    y: float
+
+
+def embed(
+    conditions: Mapping[str, Statistics], source: Statistics, *, perplexity: float | None = None, seed: int = 0
+) -> dict[str, Point]:
+    """The t-SNE of the statistics of conditions, by the normalised Wasserstein distance over all layers together.
+
+    Args:
+        conditions: from a name, such as "fog 3", to `estimate(model, loader)` on these images.
+        source: what the model was trained on, by whose spread distances are measured; `Statistics.of(model)`.
+        perplexity: about how many neighbours a condition has; by default 30, and fewer where there are few conditions.
+        seed: for ties and for the optimiser's random numbers.
+
+    Returns:
+        A point for each condition. Nearness means something; directions and long distances do not.
+    """
+    from sklearn.manifold import TSNE
+
+    if len(conditions) < 3:
+        raise CovshiftError(f"expected at least 3 conditions to draw a map of, got {len(conditions)}")
+    if perplexity is None:
+        perplexity = min(30.0, (len(conditions) - 1) / 3)
+    if not is_number(perplexity) or not 0 < perplexity < len(conditions):
+        raise CovshiftError(f"perplexity is above 0 and below the {len(conditions)} conditions, got {perplexity!r}")
+    coordinates = np.stack([_coordinates(each, source) for each in conditions.values()])
+    if not np.ptp(coordinates, axis=0).any():
+        raise CovshiftError("all conditions have the same statistics; there is nothing to tell apart on a map")
+    tsne = TSNE(init="pca", perplexity=perplexity, random_state=seed)
+    points = tsne.fit_transform(coordinates)
+    return {name: Point(float(x), float(y)) for name, (x, y) in zip(conditions, points, strict=True)}
+
+
+def _coordinates(target: Statistics, source: Statistics) -> NDArray[np.float64]:
+    """Between points (μ_t/σ_s, σ_t/σ_s), the Euclidean distance is the normalised Wasserstein distance."""
+    source.check_same_layers(target)
+    parts = []
+    for path, moments in target.items():
+        scale = widen(source[path].var).cpu().clamp(min=EPS).rsqrt()
+        parts += [widen(moments.mean).cpu() * scale, widen(moments.var).cpu().sqrt() * scale]
+    return np.asarray(torch.cat(parts))
