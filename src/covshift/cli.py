@@ -223,3 +223,29 @@ def train(
                 recipe, folder or Path("runs") / name, data=data, seed=seed, device=device, threads=threads, say=say
             )
         )
+
+
+def theory(
+    n: Annotated[float, typer.Option("--n", "-n", help="Images in a batch.")] = 8,
+    shift: Annotated[float, typer.Option(help="(μt - μs)/σs: how far the mean has moved.")] = 1.0,
+    ratio: Annotated[float, typer.Option(help="σt/σs: how much wider the target is.")] = 1.0,
+    prior: Annotated[list[float] | None, typer.Option(help="N; may be repeated.", show_default="0 to 256")] = None,
+    alpha: Annotated[float, typer.Option(help="1 - the confidence level of the upper bound.")] = 0.05,
+    grid: Annotated[bool, typer.Option("--grid", help="The best N over many shifts and batch sizes instead.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
+) -> None:
+    """Bound the expected distance to the target, E[W²], when n images are mixed with a prior of N (Proposition 1).
+
+    covshift theory -n 8 --shift 1 --ratio 1.5
+
+    covshift theory --grid
+    """
+    from covshift.shift import command
+
+    with _errors():
+        if grid:
+            typer.echo(command.grid(alpha, as_json=as_json))
+            return
+        if not ratio >= 0:
+            raise CovshiftError(f"expected --ratio from 0, got {ratio:g}")
+        typer.echo(command.theory(n, shift, ratio, prior or [], alpha, as_json=as_json))
