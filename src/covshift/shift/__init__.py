@@ -3,6 +3,7 @@
 from covshift.shift.covariance import Covariances, Gaussian, covariances
 from covshift.shift.distance import Distance, gaussian, jeffrey, wasserstein
 from covshift.shift.embed import Point, embed
+from covshift.shift.predict import Forecast, Prediction, Predictor
 from covshift.shift.simulation import Best, Simulation, best_layer_prior, best_prior, simulate
 from covshift.shift.theory import Bounds, Expectation, bounds, expected, layer_bounds
 
@@ -12,8 +13,11 @@ __all__ = [
     "Covariances",
     "Distance",
     "Expectation",
+    "Forecast",
     "Gaussian",
     "Point",
+    "Prediction",
+    "Predictor",
     "Simulation",
     "best_layer_prior",
     "best_prior",

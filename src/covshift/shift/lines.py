@@ -1,0 +1,93 @@
+"""Straight lines from a signal to an error, and how far off they are on a kind of shift they have not seen."""
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from covshift.corruptions import category
+from covshift.errors import CovshiftError
+from covshift.shift.look import Which
+from covshift.shift.signals import Method
+from covshift.shift.theory import Array
+
+_SIGMAS = 1.96  # of a Gaussian's standard deviations hold 95 % on either side
+
+
+class Condition(NamedTuple):
+    """A calibration condition.
+
+    Attributes:
+        corruption: its name, or "clean".
+        severity: 1 to 5, or 0.
+        plain: the error of the model as it is.
+        adapted: the error of the adapted model.
+        signals: what each method's signal said, for "plain judge", "adapted judge" and so on.
+    """
+
+    corruption: str
+    severity: int
+    plain: float
+    adapted: float
+    signals: dict[str, float]
+
+
+class Line(NamedTuple):
+    """error = intercept + slope · signal, and the standard deviation of what is left on an unseen corruption."""
+
+    intercept: float
+    slope: float
+    spread: float
+
+    def at(self, signal: float, images: int) -> tuple[float, float]:
+        """The error for a signal, and half of its interval where the error is counted on so many images."""
+        error = min(1.0, max(0.0, self.intercept + self.slope * signal))
+        return error, _SIGMAS * math.sqrt(self.spread**2 + error * (1 - error) / images)
+
+
+def fit_line(conditions: Sequence[Condition], which: Which, method: Method, kind: str | None = None) -> Line:
+    """The line for one method.
+
+    Confidence and threshold stand for the error themselves, and the difference of confidences is added to the clean
+    error; the others are regressed. The spread is that of corruptions left out of the regression in turn.
+
+    Args:
+        conditions: the calibration conditions, the clean one first.
+        which: whose error.
+        method: whose signal.
+        kind: only conditions of this kind; the spread is then that around the line.
+    """
+    chosen = [each for each in conditions if kind is None or _kind(each) == kind]
+    if len(chosen) < 2:
+        raise CovshiftError(f"there are no holdout corruptions of kind {kind!r} to learn from")
+    signals = np.array([each.signals[f"{which} {method}"] for each in chosen])
+    errors = np.array([getattr(each, which) for each in chosen])
+    if method in ("confidence", "difference", "threshold"):
+        clean = conditions[0]
+        offset = getattr(clean, which) - clean.signals[f"{which} {method}"] if method == "difference" else 0.0
+        return Line(offset, 1.0, float(np.sqrt(np.mean((signals + offset - errors) ** 2))))
+    intercept, slope = _regress(signals, errors)
+    if kind is not None:
+        free = max(1, len(chosen) - 2)
+        return Line(intercept, slope, float(np.sqrt(np.sum((intercept + slope * signals - errors) ** 2) / free)))
+    groups = np.array([each.corruption for each in chosen])
+    off = []
+    for group in dict.fromkeys(groups):
+        a, b = _regress(signals[groups != group], errors[groups != group])
+        off.append(a + b * signals[groups == group] - errors[groups == group])
+    return Line(intercept, slope, float(np.sqrt(np.mean(np.concatenate(off) ** 2))))
+
+
+def _kind(condition: Condition) -> str:
+    return "clean" if condition.corruption == "clean" else category(condition.corruption)
+
+
+def _regress(signals: Array, errors: Array) -> tuple[float, float]:
+    moved = signals - signals.mean()
+    if not (spread := (moved**2).sum()) > 1e-12:
+        raise CovshiftError(
+            "all calibration conditions look the same to the model; are the images constant, or all the same one?"
+        )
+    slope = float((moved * errors).sum() / spread)
+    return float(errors.mean() - slope * signals.mean()), slope
