@@ -10,11 +10,12 @@ import sys
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import torch
 from torch import Tensor, nn
 
+from covshift.auto import chance_of_batch, chance_of_groups, trust
 from covshift.errors import CovshiftError, is_number, plural
 from covshift.groups import measure_groups, renormalise
 from covshift.layers import (
@@ -38,18 +39,20 @@ class Batch:
     """Every batch is normalised by N/(N+n) source + n/(N+n) batch statistics (Eq. 3), n = images in the batch.
 
     Args:
-        prior: N, how many images the source statistics count for. 0 is plain batch statistics, inf the model as it is.
+        prior: N, how many images the source statistics count for. 0 is plain batch statistics, inf the model as it is,
+            "auto" lets each layer weigh what it sees of the batch against the chance of which images came.
         size: how many consecutive images make a statistical batch; None for all that the model is given at once, over
             all ranks. With `size=8`, a model given 256 images answers as if it had been given 32 batches of 8.
         sync: whether ranks of `torch.distributed` pool their batches; batches of a `size` never cross ranks.
     """
 
-    prior: float = 16
+    prior: float | Literal["auto"] = 16
     size: int | None = None
     sync: bool = True
 
     def __post_init__(self) -> None:
-        check_prior(self.prior)
+        if self.prior != "auto":
+            check_prior(self.prior)
         if self.size is not None and (not is_number(self.size, whole=True) or self.size < 1):
             raise CovshiftError(f"size is a number of images from 1, got {self.size!r}")
 
@@ -164,7 +167,7 @@ class Adapter:
     def _before(self, layer: NormLayer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Correct the statistics of one layer for the input that it is about to normalise."""
         policy = self.policy
-        if isinstance(policy, Batch) and math.isinf(policy.prior):
+        if isinstance(policy, Batch) and policy.prior == math.inf:
             return None
         try:
             x = layer.input(args, kwargs)
@@ -192,7 +195,11 @@ class Adapter:
         else:
             seen = met
         self._check_several_values(layer, batch)
-        layer.mix(batch.mean, batch.var, target_weight(batch.images, self.policy.prior))
+        if self.policy.prior == "auto":
+            weight: float | Tensor = trust(layer, batch, chance_of_batch(x, images, sync=self.policy.sync))
+        else:
+            weight = target_weight(batch.images, self.policy.prior)
+        layer.mix(batch.mean, batch.var, weight)
         self._pass.seen[layer.path] = seen
         self._pass.variances.append((layer.path, batch.var.to(layer.var.dtype)))
 
@@ -208,7 +215,12 @@ class Adapter:
         for group in groups:
             self._check_several_values(layer, group)
         self._pass.variances.extend((layer.path, group.var) for group in groups)
-        return renormalise(x, layer, groups, [target_weight(group.images, self.policy.prior) for group in groups])
+        if self.policy.prior == "auto":
+            chances = chance_of_groups(x, images, groups)
+            weights: list[Any] = [trust(layer, *pair) for pair in zip(groups, chances, strict=True)]
+        else:
+            weights = [target_weight(group.images, self.policy.prior) for group in groups]
+        return renormalise(x, layer, groups, weights)
 
     def _end(self, model: nn.Module, args: object, output: object) -> None:
         failed = sys.exc_info()[1] is not self._pass.outer
@@ -228,7 +240,8 @@ class Adapter:
         self._pass = _Pass()
         seen = self._seen if isinstance(self.policy, Stream) else {}
         moments = [seen.get(layer.path, Moments(0, 0, layer.mean, layer.var)) for layer in self._layers]
-        mix_all(self._layers, moments, [target_weight(each.images, self.policy.prior) for each in moments])
+        prior = self.policy.prior if isinstance(self.policy, Stream) else math.inf
+        mix_all(self._layers, moments, [target_weight(each.images, prior) for each in moments])
 
     def _check_attached(self) -> None:
         if not self._handles:

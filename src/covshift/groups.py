@@ -1,5 +1,7 @@
 """Many small statistical batches in one compute batch: each group of images is normalised by its own statistics."""
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -34,7 +36,7 @@ def measure_groups(x: Tensor, images: int, size: int) -> list[Moments]:
     return [pool(mean[rows], var[rows], in_group) for rows, in_group in parts if len(mean[rows])]
 
 
-def renormalise(x: Tensor, layer: NormLayer, groups: list[Moments], weights: list[float]) -> Tensor:
+def renormalise(x: Tensor, layer: NormLayer, groups: list[Moments], weights: Sequence[float | Tensor]) -> Tensor:
     """Shift and scale each group so that the source statistics of `layer` finish the job.
 
     With μ̄, σ̄² mixed from the source and the group by Eq. 3, the layer gets (x - μ̄)·√((σ_s²+ε)/(σ̄²+ε)) + μ_s, and its
@@ -44,7 +46,7 @@ def renormalise(x: Tensor, layer: NormLayer, groups: list[Moments], weights: lis
         x: the layer's input.
         layer: the layer, holding its source statistics.
         groups: what `measure_groups` says of `x`.
-        weights: how much each entry of `groups` counts against the source: n/(N+n).
+        weights: how much each entry of `groups` counts against the source: n/(N+n), or [groups, 1] of its own weights.
     """
     mean = torch.cat([torch.lerp(layer.mean.to(g.mean), g.mean, w) for g, w in zip(groups, weights, strict=True)])
     var = torch.cat([torch.lerp(layer.var.to(g.var), g.var, w) for g, w in zip(groups, weights, strict=True)])

@@ -75,12 +75,13 @@ class NormLayer:
         pairs = [] if self.only == "var" else [(self.running_mean, mean)]
         return pairs if self.only == "mean" else [*pairs, (self.running_var, var)]
 
-    def mix(self, mean: Tensor, var: Tensor, weight: float) -> None:
+    def mix(self, mean: Tensor, var: Tensor, weight: float | Tensor) -> None:
         """Write (1 - weight) source + weight target into the layer's buffers (Eq. 3)."""
         source_mean, source_var = self.mean, self.var
         if mean.dtype is not source_mean.dtype:
             source_mean, source_var = self._wide
             mean, var = widen(mean), widen(var)
+        weight = weight.to(mean.dtype) if isinstance(weight, Tensor) else weight
         self.write(torch.lerp(source_mean, mean, weight), torch.lerp(source_var, var, weight))
 
     def chosen(self, moments: Moments) -> Moments:
