@@ -22,6 +22,6 @@ __all__ = [
     "estimate",
     "open_data",
     "open_model",
+    "shift",
 ]
-__all__ = ["Adapter", "Batch", "CovshiftError", "Statistics", "Stream", "adapt", "corrupt", "estimate", "shift"]
 __version__ = version("covshift")

@@ -225,6 +225,7 @@ def train(
         )
 
 
+@app.command()
 def theory(
     n: Annotated[float, typer.Option("--n", "-n", help="Images in a batch.")] = 8,
     shift: Annotated[float, typer.Option(help="(μt - μs)/σs: how far the mean has moved.")] = 1.0,
