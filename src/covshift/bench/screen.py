@@ -68,7 +68,7 @@ class Screen:
         if not self._console.is_terminal:
             left = (self._cells - self._done) * self._per_cell / max(self._rate(), 1e-9)
             done = f"{self._done}/{self._cells} cells"
-            self.say(f"{done}  {what}  {self._rate():.0f} images/s  {left / 60:.0f} min left")
+            self.say(f"{done}  {what}  {self._rate():.0f} images/s  {left // 60:.0f}:{left % 60:02.0f} left")
 
     def _rate(self) -> float:
         return self._images / max(time.monotonic() - self._begun, 1e-9)
