@@ -250,3 +250,25 @@ def theory(
         if not ratio >= 0:
             raise CovshiftError(f"expected --ratio from 0, got {ratio:g}")
         typer.echo(command.theory(n, shift, ratio, prior or [], alpha, as_json=as_json))
+
+
+def doctor(
+    what: Annotated[list[str], typer.Argument(metavar="RUN | MODEL DATA", help="A run folder, or a model and data.")],
+    limit: Annotated[
+        int | None, typer.Option(min=1, help="How many images to look at.", show_default="512, or 128 above 64 px")
+    ] = None,
+    device: Annotated[str | None, typer.Option(help="auto, cpu, cuda or mps.", show_default="auto")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
+) -> None:
+    """Find mistakes that spoil a benchmark: wrong normalisation, labels, channels, sizes; exit code 2 if there are any.
+
+    covshift doctor torchvision:resnet18 folder:val
+
+    covshift doctor runs/r18
+    """
+    from covshift.doctor import command
+
+    with _errors():
+        report = command.look(what, limit, device)
+        typer.echo(command.as_json(report) if as_json else command.as_text(report))
+        raise typer.Exit(command.FOUND if report.problems else 0)

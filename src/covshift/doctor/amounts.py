@@ -1,0 +1,98 @@
+"""Are there enough images, of all classes, whole, and statistics that can be adapted to them?"""
+
+import numpy as np
+
+from covshift.bench.methods import parse_method
+from covshift.bench.metrics import Rate, rate
+from covshift.data import CLEAN
+from covshift.doctor.case import Case
+from covshift.doctor.finding import Finding, Level, percent
+from covshift.doctor.looks import right
+from covshift.errors import plural
+
+_ROUGH, _USELESS = 0.025, 0.05  # half-widths of an interval, against differences between methods of a few percent
+_TOLERABLE = 0.01  # of images that are broken
+_FEW = 100  # images, below which the paper counts on the source statistics, too
+
+
+def images(case: Case) -> Finding:
+    """Whether the error is known well enough on so many images."""
+    limit = case.settings.limit
+    number = len(case.data) if limit is None else min(limit, len(case.data))
+    error = case.trial(right(case)).error
+    low, high = rate(round(error * number), number)[1:]
+    half = (high - low) / 2
+    text = f"an error of {percent(error)} is known to ± {100 * half:.1f} on {plural(number, 'image')}"
+    level: Level = "problem" if half > _USELESS else "warning" if half > _ROUGH else "ok"
+    remedy = "" if level == "ok" else f"take more images: {_needed(error):,} for ± {100 * _ROUGH:.1f}"
+    return Finding(level, text, remedy, {"images": number, "error": error, "half_width": half})
+
+
+def _needed(error: float) -> int:
+    number = 16
+    while (found := rate(round(error * number), number)).high - found.low > 2 * _ROUGH:
+        number = int(number * 1.05) + 1
+    return number
+
+
+def broken(case: Case) -> Finding:
+    """Whether all images can be read."""
+    rows = [] if case.store is None else case.store.rows()
+    worst = max(rows, key=lambda row: row.broken, default=None)
+    number, looked_at, where = case.broken, len(case.selection), "looked at"
+    if worst is not None and worst.broken:
+        number, looked_at, where = worst.broken, worst.broken + worst.images, f"of {worst.cell}"
+    share = number / looked_at
+    text = f"{number} of {plural(looked_at, 'image')} {where} cannot be read"
+    level: Level = "problem" if share > _TOLERABLE else "warning" if number else "ok"
+    return Finding(level, text, "fetch them again: errors are of the others only" if number else "", {"share": share})
+
+
+def classes(case: Case) -> Finding | None:
+    """Whether all classes of the model have images."""
+    if case.data.classes != case.model.classes:
+        return None  # which `labels` has something to say about
+    there = len(np.unique(case.data.labels))
+    text = f"{there} of {case.data.classes} classes have images"
+    if there == case.data.classes:
+        return Finding("ok", text, "", {"classes": there})
+    remedy = "compare with results on the same classes only: fewer classes have statistics of their own, too"
+    return Finding("warning", text, remedy, {"classes": there})
+
+
+def statistics(case: Case) -> Finding | None:
+    """Whether there is anything that can be adapted."""
+    if case.has_statistics:
+        return None
+    text = "the model holds no statistics of its training data: no method but none can be run"
+    return Finding("warning", text, "--methods none, or a model with batch normalisation")
+
+
+def adaptation(case: Case) -> Finding | None:
+    """Whether full adaptation leaves the clean error as it is, as it should where there is no shift."""
+    if not case.has_statistics or case.condition != CLEAN:
+        return None
+    none, full, number = _clean_errors(case)
+    text = (
+        f"on {number} clean images full adaptation takes the error from {percent(none.value)} to {percent(full.value)}"
+    )
+    figures = {"none": none.value, "full": full.value, "images": number}
+    if full.low > none.high:
+        remedy = "take more images, or keep source statistics with partial: batch:n=…,N=16"
+        return Finding("problem" if number < _FEW else "warning", text, remedy, figures)
+    if full.high < none.low:
+        remedy = "there is a shift in the clean images already: check where they and their preprocessing come from"
+        return Finding("warning", text, remedy, figures)
+    return Finding("ok", text, "", figures)
+
+
+def _clean_errors(case: Case) -> tuple[Rate, Rate, int]:
+    """From the run where it has them and images come as they should, else measured on what is looked at."""
+    look = right(case)
+    rows = {} if case.store is None else {row.cell: row for row in case.store.rows()}
+    found = [rows.get(f"{CLEAN}/{method}") for method in ("none", "full")]
+    if look == case.declared and all(found):
+        none, full = (rate(row.top1_errors, row.images) for row in found if row)
+        return none, full, found[0].images if found[0] else 0
+    full = case.evaluate(parse_method("full"), look)
+    return case.trial(look).rate, full, len(case.selection)

@@ -1,0 +1,95 @@
+"""`examine`: all checks, one after the other, on a run or on a model and its images."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from covshift.bench.run import make_evaluator
+from covshift.bench.screen import Screen
+from covshift.bench.settings import Settings
+from covshift.bench.store import Store
+from covshift.data import CLEAN, Data, open_data
+from covshift.doctor import amounts, inputs, labels, runs
+from covshift.doctor.case import Case, cleanest, stored_sizes
+from covshift.doctor.finding import Finding
+from covshift.models import Model, open_model
+from covshift.models.query import KEYS
+from covshift.progress import progress_bar
+
+Check = Callable[[Case], Finding | None]
+
+CHECKS: dict[str, Check] = {
+    "changed": runs.changed,
+    "normalisation": inputs.normalisation,
+    "channels": inputs.channels,
+    "size": inputs.size,
+    "labels": labels.labels,
+    "classes": amounts.classes,
+    "images": amounts.images,
+    "broken": amounts.broken,
+    "statistics": amounts.statistics,
+    "adaptation": amounts.adaptation,
+    "order": runs.order,
+    "unfinished": runs.unfinished,
+}
+"""Every check by its name: a function that gives None where there is nothing for it to look at."""
+
+_SMALL, _MANY, _FEW = 64, 512, 128  # pixels, and images to look at up to and beyond that size
+
+
+class Report(NamedTuple):
+    """What was examined, and what each check found."""
+
+    model: str
+    data: str
+    images: int
+    condition: str
+    findings: dict[str, Finding]
+
+    @property
+    def problems(self) -> list[str]:
+        """The checks that found one."""
+        return [name for name, finding in self.findings.items() if finding.level == "problem"]
+
+
+def examine(model: str, data: str, *, limit: int | None = None, device: str = "auto", show: bool = False) -> Report:
+    """Look for common mistakes in a model, images and how they are put together.
+
+    Args:
+        model: as for `open_model`.
+        data: as for `covshift.data.open_data`.
+        limit: how many images to look at; by default 512, and 128 where they are larger than 64 px.
+        device: auto, cpu, cuda or mps.
+        show: whether to show progress on a terminal.
+    """
+    return _examine(Settings.read({"model": model, "data": data, "device": device}), None, limit, show)
+
+
+def examine_run(folder: Path, *, limit: int | None = None, device: str | None = None, show: bool = False) -> Report:
+    """The same for the model and images of a run, and for the run itself."""
+    store = Store(folder)
+    settings = store.run.settings
+    if device is not None:
+        settings = settings.model_copy(update={"device": device})
+    return _examine(settings, store, limit, show)
+
+
+def _examine(settings: Settings, store: Store | None, limit: int | None, show: bool) -> Report:
+    data = open_data(settings.data)
+    model = open_model(settings.model, **{key: getattr(settings, key) for key in KEYS})
+    limit = min(limit or _enough(model, data), settings.limit or len(data))
+    # A fixed order, whatever the run's: checks compare looks at the same images, not batches of them.
+    subset = settings.model_copy(update={"limit": limit, "order": "shuffled", "skip_broken": True})
+    with progress_bar("examining", None, show=show) as advance:
+        case = Case(make_evaluator(subset, model, data, Screen(False)), settings, store, advance)
+        found = {name: check(case) for name, check in CHECKS.items()}
+    findings = {name: finding for name, finding in found.items() if finding is not None}
+    condition = CLEAN.corruption if case.condition == CLEAN else str(case.condition)
+    return Report(settings.model, settings.data, len(case.selection), condition, findings)
+
+
+def _enough(model: Model, data: Data) -> int:
+    """How many images to look at: fewer where they are large."""
+    stored = stored_sizes(data, cleanest(data), range(1))
+    side = model.preprocess.size or max(stored, default=(0, 0))[0]
+    return _MANY if side <= _SMALL else _FEW

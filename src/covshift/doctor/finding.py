@@ -1,0 +1,33 @@
+"""What a check says."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+Level = Literal["ok", "warning", "problem"]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """The result of one check.
+
+    Attributes:
+        level: `ok`; `warning`, worth knowing; `problem`, results are not what they are taken for.
+        text: what was found, with the figure that shows it.
+        remedy: what to do about it.
+        figures: the same numbers for programs; errors are shares from 0 to 1.
+    """
+
+    level: Level
+    text: str
+    remedy: str = ""
+    figures: Mapping[str, float | str] = field(default_factory=dict)
+
+
+def percent(share: float) -> str:
+    """A share for reading.
+
+    >>> percent(0.0831)
+    '8.3 %'
+    """
+    return f"{100 * share:.1f} %"

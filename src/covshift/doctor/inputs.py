@@ -1,0 +1,76 @@
+"""Do images come to the model as in its training? Checks of normalisation, order of channels and size."""
+
+from dataclasses import replace
+from statistics import median
+
+from covshift.doctor.case import Case
+from covshift.doctor.finding import Finding, percent
+from covshift.doctor.looks import COMMON, distance, enlargement, normalised, ordered, sized, with_colours
+from covshift.doctor.trial import Look
+from covshift.models.preprocess import Colour
+
+_BLURRED = 1.5  # times larger, and a picture is blurred for want of pixels
+
+
+def normalisation(case: Case) -> Finding:
+    """Whether another common mean and std fit the weights better than those declared."""
+    level, before, after = normalised(case)
+    errors = [case.trial(look).error for look in (before, after)]
+    far = [distance(case, look) for look in (before, after)]
+    figures = {"error": errors[0], "distance": far[0], "mended_error": errors[1], "mended_distance": far[1]}
+    fit = case.fit(before)
+    text = f"error {percent(errors[0])} with {_colours(before)}"
+    off = f"; the input of layer {fit.layer!r} is {far[0]:.2f} σ off its training" if fit else ""
+    if level == "ok":
+        return Finding(level, text + off, "", figures)
+    then = f", then {far[1]:.2f} σ" if fit else ""
+    mean, std = _numbers(after.preprocess.mean), _numbers(after.preprocess.std)
+    return Finding(
+        level,
+        f"{text}; {percent(errors[1])} with {_colours(after)}{off}{then}",
+        f"--mean {mean} --std {std}, or ?mean={mean}&std={std} in the model's URI",
+        figures,
+    )
+
+
+def channels(case: Case) -> Finding:
+    """Whether red and blue have changed places."""
+    level, before, _ = ordered(case)
+    errors = [case.trial(look).error for look in (before, replace(before, swapped=True))]
+    return Finding(
+        level,
+        f"error {percent(errors[0])} as RGB, {percent(errors[1])} as BGR",
+        "" if level == "ok" else "OpenCV reads BGR: store images as RGB, or flip them in a py: model, x.flip(1)",
+        {"error": errors[0], "mended_error": errors[1]},
+    )
+
+
+def size(case: Case) -> Finding:
+    """Whether images that were cropped once are resized again, or enlarged, or framed in black."""
+    level, before, after = sized(case)
+    preprocess = before.preprocess
+    times = median(enlargement(preprocess, *sides) for sides in case.sizes)
+    width, height = case.sizes[0]
+    one = len(set(case.sizes)) == 1
+    what = f"images are {width} x {height} px" if one else "images have several sizes"
+    what += " and taken as they are" if times == 1 else f" and resized {times:.2g} times"
+    error, mended_error = (case.trial(look).error for look in (before, after))
+    figures = {"width": width, "height": height, "times": times, "error": error, "mended_error": mended_error}
+    if level == "problem":
+        text = f"{what}: error {percent(error)}; {percent(mended_error)} as they are"
+        return Finding(level, text, f"--size {width}", figures)
+    if times > (1 if one and width == height else _BLURRED):
+        return Finding("warning", what, "show the model images as sharp as those of its training", figures)
+    if times != 1 and preprocess.resize and preprocess.size and preprocess.resize < preprocess.size:
+        text = f"{what}, to {preprocess.resize} px, and framed in black up to {preprocess.size} px"
+        return Finding("warning", text, f"--resize of at least {preprocess.size}", figures)
+    return Finding("ok", what, "", figures)
+
+
+def _colours(look: Look) -> str:
+    name = next((f" ({each.name})" for each in COMMON if with_colours(look, each) == look), "")
+    return f"mean {_numbers(look.preprocess.mean)} std {_numbers(look.preprocess.std)}{name}"
+
+
+def _numbers(colour: Colour) -> str:
+    return ",".join(f"{value:.6g}" for value in colour)

@@ -1,0 +1,37 @@
+"""Do labels mean to the data what they mean to the model?"""
+
+from covshift.data.base import Labels
+from covshift.doctor.case import Case
+from covshift.doctor.finding import Finding, percent
+from covshift.doctor.looks import right
+from covshift.doctor.readings import readings
+from covshift.doctor.trial import Trial, better
+
+_ENOUGH = 100  # images: guessing on so many is no accident
+
+
+def labels(case: Case) -> Finding:
+    """Whether the labels, read in another way, are what the model says."""
+    trial = case.trial(right(case))
+    ours, theirs = case.model.classes, case.data.classes
+    figures: dict[str, float | str] = {"error": trial.error, "model_classes": ours, "data_classes": theirs}
+    known = [(reading, Trial(trial.predictions, reading.classes)) for reading in readings(trial, ours)]
+    found = [(reading, other) for reading, other in known if better(trial, other)]
+    if found:
+        best = min((other for _, other in found), key=lambda other: other.error)
+        # The fitted reading comes last: one that has a name says more, if it explains as much.
+        reading, other = next(pair for pair in found if not better(pair[1], best))
+        text = f"error {percent(trial.error)} as labelled, {percent(other.error)} if {reading.name}"
+        return Finding("problem", text, reading.remedy, figures | {"mended_error": other.error})
+    if ours != theirs:
+        text = f"the model tells {ours} classes apart, the data have {theirs} (labels {_range(case.data.labels)})"
+        return Finding("problem", text, "take a model and data that belong together, or say npz:…?classes=", figures)
+    if not trial.sees(ours):
+        text = f"error {percent(trial.error)} on {len(trial.labels)} images, no better than guessing"
+        remedy = "check that weights, classes and their order belong together"
+        return Finding("problem" if len(trial.labels) >= _ENOUGH else "warning", text, remedy, figures)
+    return Finding("ok", f"error {percent(trial.error)} as labelled, no other reading does better", "", figures)
+
+
+def _range(given: Labels) -> str:
+    return f"{given.min()} to {given.max()}"

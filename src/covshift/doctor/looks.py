@@ -1,0 +1,145 @@
+"""How a model was trained to see images: mean and std, order of channels, size; what two kinds of evidence say.
+
+Errors count on labels. The first normalisation layer needs none: it knows the scale of its inputs. A std that is twice
+too large is far off for the layer and may cost few errors; swapped channels are the other way round. So errors decide
+where they are sure, both together where they are nearly so, and the layer alone where labels are of no use. And where
+all looks have many errors, labels may be in a wrong order, and are read in the way that is best for each look.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from covshift.doctor.case import Case
+from covshift.doctor.finding import Level
+from covshift.doctor.trial import SURE, Look, Trial, better
+from covshift.models import Preprocess
+from covshift.models.preprocess import Colour
+
+
+class Colours(NamedTuple):
+    """A mean and a std that models are trained with."""
+
+    name: str
+    mean: Colour
+    std: Colour
+
+
+COMMON = (
+    Colours("ImageNet", (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
+    Colours("CIFAR-10", (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)),
+    Colours("-1 to 1", (0.5, 0.5, 0.5), (0.5, 0.5, 0.5)),
+    Colours("0 to 1", (0, 0, 0), (1, 1, 1)),
+    Colours("0 to 255", (0, 0, 0), (1 / 255, 1 / 255, 1 / 255)),
+    Colours("0 to 255 around ImageNet's mean", (0.485, 0.456, 0.406), (1 / 255, 1 / 255, 1 / 255)),
+)
+
+_FAR = 0.4  # σ; images as in training are nearer than this, see `Fit`
+_NEARER = 0.5  # how much nearer another look has to be
+_HOPELESS = 1.5  # times as far as what is declared: not worth a pass through the model
+_DOUBTFUL = 0.5  # of the error of guessing: with more errors than that, labels may be the reason
+_NEARLY_SURE = 0.1  # that fewer errors are chance, where the layer says the same
+
+
+class Verdict(NamedTuple):
+    """Which look is the right one; where all is well, it is the one before."""
+
+    level: Level
+    before: Look
+    after: Look
+
+
+def normalised(case: Case) -> Verdict:
+    """The mean and std that fit the weights."""
+    before = case.declared
+    others = [look for look in (with_colours(before, each) for each in COMMON) if look != before]
+    far = _HOPELESS * distance(case, before)
+    looks = [before, *(look for look in others if distance(case, look) <= far)]
+    trials = _trials(case, looks)
+    if not any(trial.sees(case.model.classes) for trial in trials.values()):
+        nearest = min(looks, key=lambda look: distance(case, look))
+        return _verdict("problem" if _nearer(case, before, nearest) else "ok", before, nearest)
+    best = min(looks, key=lambda look: trials[look].error)
+    # Means and stds that are much the same have the same errors; of these, the one that the layer knows.
+    alike = [look for look in looks if not better(trials[look], trials[best], _NEARLY_SURE)]
+    nearest = min(alike, key=lambda look: distance(case, look))
+    for after in (nearest, best):
+        nearer = _nearer(case, before, after)
+        if better(trials[before], trials[after], _NEARLY_SURE if nearer else SURE):
+            return _verdict("problem", before, after)
+        if nearer and trials[after].error <= trials[before].error:
+            return _verdict("warning", before, after)
+    return _verdict("ok", before, before)
+
+
+def ordered(case: Case) -> Verdict:
+    """Red, green and blue, or blue, green and red; with the mean and std that fit."""
+    before = _mended(normalised(case))
+    after = replace(before, swapped=True)
+    trials = _trials(case, [before, after])
+    nearer = distance(case, after) < distance(case, before)
+    sure = better(trials[before], trials[after], _NEARLY_SURE / 2 if nearer else SURE)
+    return _verdict("problem" if sure else "ok", before, after)
+
+
+def _trials(case: Case, looks: Sequence[Look]) -> dict[Look, Trial]:
+    trials = {look: case.trial(look) for look in looks}
+    if min(trial.error for trial in trials.values()) < _DOUBTFUL * (1 - 1 / case.model.classes):
+        return trials
+    return {look: case.explained(look) for look in looks}
+
+
+def sized(case: Case) -> Verdict:
+    """Resized as declared, or as large as they are stored, where that is one square size; with colours that fit."""
+    before = _mended(ordered(case))
+    side = case.sizes[0][0]
+    if set(case.sizes) != {(side, side)} or enlargement(before.preprocess, side, side) == 1:
+        return _verdict("ok", before, before)
+    after = replace(before, preprocess=before.preprocess.with_(size=side, resize=0))
+    try:
+        level: Level = "problem" if better(case.trial(before), case.trial(after)) else "ok"
+    except (RuntimeError, ValueError, AssertionError):
+        level = "ok"  # the model takes images of one size only
+    return _verdict(level, before, after)
+
+
+def right(case: Case) -> Look:
+    """As declared, but for what was found to be wrong: what all other checks look with."""
+    return _mended(sized(case))
+
+
+def enlargement(preprocess: Preprocess, width: int, height: int) -> float:
+    """How many times as large a picture becomes before it is cropped.
+
+    >>> from covshift.models import IMAGENET
+    >>> enlargement(IMAGENET, 224, 224), enlargement(IMAGENET, 512, 640), enlargement(IMAGENET, 32, 32)
+    (1.0, 0.5, 8.0)
+    """
+    short = min(width, height)
+    if (width, height) == (preprocess.size, preprocess.size):
+        return 1.0
+    return (preprocess.resize or max(preprocess.size or 0, short)) / short
+
+
+def _mended(verdict: Verdict) -> Look:
+    return verdict.after if verdict.level == "problem" else verdict.before
+
+
+def with_colours(look: Look, colours: Colours) -> Look:
+    """The same with another mean and std."""
+    return replace(look, preprocess=look.preprocess.with_(mean=colours.mean, std=colours.std))
+
+
+def distance(case: Case, look: Look) -> float:
+    """How far the first normalisation layer is from its training, 0 where there is none."""
+    fit = case.fit(look)
+    return 0.0 if fit is None else fit.distance
+
+
+def _nearer(case: Case, before: Look, after: Look) -> bool:
+    far = distance(case, before)
+    return far > _FAR and distance(case, after) < _NEARER * far
+
+
+def _verdict(level: Level, before: Look, after: Look) -> Verdict:
+    return Verdict(level, before, before if level == "ok" else after)

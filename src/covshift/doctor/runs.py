@@ -1,0 +1,91 @@
+"""Is a run what its folder says? Checks that need one."""
+
+import math
+
+import numpy as np
+
+from covshift.bench.methods import PARTIAL_PRIOR, Method
+from covshift.data.base import Labels
+from covshift.data.selection import Order, choose
+from covshift.doctor.case import Case
+from covshift.doctor.finding import Finding, percent
+from covshift.doctor.looks import right
+from covshift.errors import plural
+
+_SORTED = 0.8  # of the classes that a shuffled batch has; fewer, and batches are sorted
+
+
+def changed(case: Case) -> Finding | None:
+    """Whether model, data and preprocessing are still those of the run."""
+    if case.store is None:
+        return None
+    run = case.store.run
+    pairs = {
+        "model": (run.model_digest, case.model.digest),
+        "data": (run.data_digest, case.data.digest),
+        "preprocessing": (str(run.preprocess), str(case.model.preprocess.as_dict())),
+    }
+    other = {name: f"{then[:12]} then, {now[:12]} now" for name, (then, now) in pairs.items() if then != now}
+    if not other:
+        return Finding("ok", f"model {run.model_digest[:12]} and data {run.data_digest[:12]} are those of the run")
+    text = "; ".join(f"the {name} is another one: {digests}" for name, digests in other.items())
+    return Finding("problem", text, "put back what the run was made with, or run it again into another --out")
+
+
+def unfinished(case: Case) -> Finding | None:
+    """Whether all cells are there."""
+    if case.store is None:
+        return None
+    names = case.store.run.settings.plan.all_names()
+    left = len(set(names) - case.store.done())
+    text = f"{len(names) - left} of {plural(len(names), 'cell')} are done"
+    return Finding("warning" if left else "ok", text, "the same covshift bench again goes on" if left else "")
+
+
+def order(case: Case) -> Finding | None:
+    """Whether batches that statistics are taken from are sorted by class."""
+    method = _smallest_batch(case)
+    if case.store is None or method is None:
+        return None
+    settings, labels = case.store.run.settings, case.data.labels
+    n = method.n or 1
+    # A stream of single images is normalised by the last ones, too.
+    window = max(n, 8)
+    having = {
+        each: variety(labels[choose(labels, limit=settings.limit, order=each, seed=settings.seed)], window)
+        for each in (settings.order, "shuffled")
+    }
+    now, shuffled = having[settings.order], having["shuffled"]
+    text = f"{window} images in a row hold {now:.1f} classes ({settings.order}), {shuffled:.1f} if shuffled"
+    figures: dict[str, float | str] = {"classes": now, "shuffled": shuffled, "method": method.name}
+    if now >= _SORTED * shuffled:
+        return Finding("ok", text, "", figures)
+    errors = [_error(case, method, each) for each in (settings.order, "shuffled")]
+    text += f"; {method.name} has error {percent(errors[0])}, {percent(errors[1])} if shuffled"
+    figures |= {"error": errors[0], "mended_error": errors[1]}
+    return Finding("problem", text, "--order shuffled, into another --out", figures)
+
+
+def variety(labels: Labels, window: int) -> float:
+    """How many classes there are among so many images in a row, in the mean.
+
+    >>> variety(np.array([0, 0, 0, 0, 1, 1, 1, 1]), 4), variety(np.array([0, 1, 0, 1]), 2)
+    (1.0, 2.0)
+    """
+    starts = range(0, max(1, len(labels) - window + 1), window)
+    return math.fsum(len(np.unique(labels[start : start + window])) for start in starts) / len(starts)
+
+
+def _smallest_batch(case: Case) -> Method | None:
+    """The method of the run that suffers most from sorted images, with N."""
+    small = [method for method in case.settings.all_methods if method.n is not None and method.kind != "none"]
+    if not small:
+        return None
+    method = min(small, key=lambda method: (method.n or 0, method.prior or 0))
+    return method.with_prior(PARTIAL_PRIOR) if method.needs_choice else method
+
+
+def _error(case: Case, method: Method, order: Order) -> float:
+    labels, seed = case.data.labels, case.settings.seed
+    indices = choose(labels, limit=len(case.selection), order=order, seed=seed)
+    return case.evaluate(method, right(case), indices).value
