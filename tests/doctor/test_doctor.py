@@ -17,8 +17,7 @@ from covshift.bench import run
 from covshift.bench.store import Store
 from covshift.cli import app
 from covshift.data.selection import choose
-from covshift.doctor import CHECKS, Report, examine
-from covshift.doctor.examine import examine_run
+from covshift.doctor import CHECKS, Report, examine, examine_run
 from covshift.errors import CovshiftError
 from covshift.models import open_model
 
@@ -53,10 +52,10 @@ def unhealthy(report: Report) -> dict[str, str]:
     return {name: finding.level for name, finding in report.findings.items() if finding.level != "ok"}
 
 
-def as_text(number: int) -> list[int]:
-    """Where ImageFolder puts each of the folders 0, 1, 2 …"""
-    names = sorted(str(each) for each in range(number))
-    return [names.index(str(each)) for each in range(number)]
+def as_text(first: int = 0) -> np.ndarray:
+    """Where ImageFolder puts each of the folders 0, 1, 2 …, or 1, 2, 3 …"""
+    numbers = [str(number) for number in range(first, first + CLASSES)]
+    return np.array([sorted(numbers).index(number) for number in numbers])
 
 
 def folder(broken: int) -> str:
@@ -71,6 +70,12 @@ def folder(broken: int) -> str:
 
 def shuffled(labels: np.ndarray) -> np.ndarray:
     return np.random.default_rng(3).permutation(CLASSES)[labels]
+
+
+def spoil(name: str, value: float = float("nan")) -> None:
+    state = torch.load("net.pt", weights_only=True)
+    state[name][0] += value
+    torch.save(state, "net.pt")
 
 
 def colours(mean: float, std: float) -> str:
@@ -89,12 +94,17 @@ MODEL_AND_DATA: dict[str, tuple[str, Callable[[], str], dict[str, str]]] = {
     "enlarged": (NET + "&size=36", lambda: DATA, {"size": "problem"}),
     "labels of folders sorted as text": (
         NET,
-        lambda: store(IMAGES, np.array(as_text(CLASSES))[LABELS]),
+        lambda: store(IMAGES, as_text()[LABELS]),
         {"labels": "problem"},
     ),
     "a model of folders sorted as text": (
         NET,
-        lambda: store(IMAGES, np.argsort(as_text(CLASSES))[LABELS]),
+        lambda: store(IMAGES, np.argsort(as_text())[LABELS]),
+        {"labels": "problem"},
+    ),
+    "labels of folders from 1 sorted as text": (
+        NET,
+        lambda: store(IMAGES, as_text(1)[LABELS]),
         {"labels": "problem"},
     ),
     "labels from 1": (NET, lambda: store(IMAGES, LABELS + 1), {"labels": "problem"}),
@@ -110,6 +120,7 @@ MODEL_AND_DATA: dict[str, tuple[str, Callable[[], str], dict[str, str]]] = {
         lambda: store(IMAGES[LABELS < 11], LABELS[LABELS < 11]) + f"?classes={CLASSES}",
         {"classes": "warning"},
     ),
+    "NaN": (NET, lambda: spoil("8.weight") or DATA, {"outputs": "problem", "labels": "problem"}),
     "few images": (NET, lambda: store(IMAGES[FEW], LABELS[FEW]), {"images": "problem"}),
     "broken images": (NET, lambda: folder(broken=60), {"broken": "problem"}),
     "no statistics": (FUSED, lambda: DATA, {"statistics": "warning"}),
@@ -140,10 +151,23 @@ def test_what_was_planted_is_found_and_nothing_else(here, mistake):
         assert report.findings[name].remedy
 
 
-def retrain() -> None:
-    state = torch.load("net.pt", weights_only=True)
-    state["0.bias"] += 1e-3
-    torch.save(state, "net.pt")
+# what is planted: the words that name it
+NAMED: dict[str, tuple[np.ndarray, str]] = {
+    "text": (as_text()[LABELS], "the labels are sorted as text, 0, 1, 10, 11"),
+    "text from 1": (as_text(1)[LABELS], "the labels are sorted as text, 1, 10, 11, 12"),
+    "text, in the model": (np.argsort(as_text())[LABELS], "the model's classes are sorted as text, 0, 1, 10, 11"),
+    "from 1": (LABELS + 1, "labels count from 1"),
+    "two swapped": (np.where(LABELS > 1, LABELS, 1 - LABELS), "label 0 means 1, 1 means 0"),
+    "far away": (LABELS + 10**6, "label 1000000 means 0, 1000001 means 1"),
+}
+
+
+@pytest.mark.parametrize("planted", NAMED)
+def test_readings_have_names(here, planted):
+    labels, words = NAMED[planted]
+    finding = examine(NET, store(IMAGES, labels)).findings["labels"]
+    assert words in finding.text
+    assert finding.figures["mended_error"] < 0.1
 
 
 def forget() -> None:
@@ -156,7 +180,7 @@ RUNS: dict[str, tuple[dict[str, object], Callable[[], None], dict[str, str]]] = 
     "none": ({}, lambda: None, {}),
     "sorted, but no method minds": ({"order": "label", "methods": "none,full"}, lambda: None, {}),
     "sorted": ({"order": "label"}, lambda: None, {"order": "problem"}),
-    "another model": ({}, retrain, {"changed": "problem"}),
+    "another model": ({}, lambda: spoil("0.bias", 1e-3), {"changed": "problem"}),
     "stopped": ({}, forget, {"unfinished": "warning"}),
     "few images": ({"limit": 24}, lambda: None, {"images": "problem"}),
     "wrong std": ({"std": (1, 1, 1)}, lambda: None, {"normalisation": "problem"}),

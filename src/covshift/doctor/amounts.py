@@ -23,8 +23,11 @@ def images(case: Case) -> Finding:
     low, high = rate(round(error * number), number)[1:]
     half = (high - low) / 2
     text = f"an error of {percent(error)} is known to ± {100 * half:.1f} on {plural(number, 'image')}"
-    level: Level = "problem" if half > _USELESS else "warning" if half > _ROUGH else "ok"
-    remedy = "" if level == "ok" else f"take more images: {_needed(error):,} for ± {100 * _ROUGH:.1f}"
+    level: Level = "problem" if half > _USELESS else "warning" if half > _ROUGH or number < _FEW else "ok"
+    if number < _FEW and case.has_statistics:
+        text += ", few for statistics of their own, too"
+    enough = max(_FEW, _needed(error))
+    remedy = "" if level == "ok" else f"take more images: {enough:,} for ± {100 * _ROUGH:.1f}"
     return Finding(level, text, remedy, {"images": number, "error": error, "half_width": half})
 
 
@@ -70,7 +73,7 @@ def statistics(case: Case) -> Finding | None:
 
 def adaptation(case: Case) -> Finding | None:
     """Whether full adaptation leaves the clean error as it is, as it should where there is no shift."""
-    if not case.has_statistics or case.condition != CLEAN:
+    if not case.has_statistics or case.condition != CLEAN or case.trial(right(case)).silent:
         return None
     none, full, number = _clean_errors(case)
     text = (

@@ -92,7 +92,9 @@ class Case:
     @cached_property
     def sizes(self) -> list[tuple[int, int]]:
         """Width and height of some images as they are stored."""
-        return stored_sizes(self.data, self.condition, self.selection.indices[:_SIZES])
+        some = stored_sizes(self.data, self.condition, self.selection.indices[:_SIZES])
+        # All of these may be broken.
+        return some or stored_sizes(self.data, self.condition, self.selection.indices)
 
     @property
     def broken(self) -> int:
@@ -105,7 +107,7 @@ class Case:
         with torch.inference_mode():
             for images, classes in self._inputs(look):
                 logits = module(images)
-                predictions.append(torch.where(logits.isnan().any(1), NO_CLASS, logits.argmax(1)).cpu().numpy())
+                predictions.append(torch.where(logits.isfinite().all(1), logits.argmax(1), NO_CLASS).cpu().numpy())
                 labels.append(classes)
                 self._advance(len(classes))
         if not labels:

@@ -23,6 +23,7 @@ CHECKS: dict[str, Check] = {
     "normalisation": inputs.normalisation,
     "channels": inputs.channels,
     "size": inputs.size,
+    "outputs": labels.outputs,
     "labels": labels.labels,
     "classes": amounts.classes,
     "images": amounts.images,

@@ -51,15 +51,15 @@ def size(case: Case) -> Finding:
     preprocess = before.preprocess
     times = median(enlargement(preprocess, *sides) for sides in case.sizes)
     width, height = case.sizes[0]
-    one = len(set(case.sizes)) == 1
-    what = f"images are {width} x {height} px" if one else "images have several sizes"
+    what = f"images are {width} x {height} px" if len(set(case.sizes)) == 1 else "images have several sizes"
     what += " and taken as they are" if times == 1 else f" and resized {times:.2g} times"
-    error, mended_error = (case.trial(look).error for look in (before, after))
-    figures = {"width": width, "height": height, "times": times, "error": error, "mended_error": mended_error}
-    if level == "problem":
-        text = f"{what}: error {percent(error)}; {percent(mended_error)} as they are"
-        return Finding(level, text, f"--size {width}", figures)
-    if times > (1 if one and width == height else _BLURRED):
+    errors = [case.trial(look).error for look in (before, after)]
+    figures = {"width": width, "height": height, "times": times, "error": errors[0], "mended_error": errors[1]}
+    if level != "ok":
+        as_they_are = f"; {percent(errors[1])} as they are" if after != before else ""
+        text = f"{what}: error {percent(errors[0])}{as_they_are}"
+        return Finding(level, text, f"--size {width}, if the files are cropped already", figures)
+    if times > _BLURRED:
         return Finding("warning", what, "show the model images as sharp as those of its training", figures)
     if times != 1 and preprocess.resize and preprocess.size and preprocess.resize < preprocess.size:
         text = f"{what}, to {preprocess.resize} px, and framed in black up to {preprocess.size} px"

@@ -10,6 +10,17 @@ from covshift.doctor.trial import Trial, better
 _ENOUGH = 100  # images: guessing on so many is no accident
 
 
+def outputs(case: Case) -> Finding | None:
+    """Whether the model says anything at all."""
+    trial = case.trial(right(case))
+    if not trial.silent:
+        return None
+    text = f"outputs for {trial.silent} of {len(trial.labels)} images are NaN or infinite"
+    return Finding(
+        "problem", text, "check the weights and their precision", {"share": trial.silent / len(trial.labels)}
+    )
+
+
 def labels(case: Case) -> Finding:
     """Whether the labels, read in another way, are what the model says."""
     trial = case.trial(right(case))

@@ -36,6 +36,7 @@ COMMON = (
 
 _FAR = 0.4  # σ; images as in training are nearer than this, see `Fit`
 _NEARER = 0.5  # how much nearer another look has to be
+_PUBLISHED = (32, 64, 224, 299)  # pixels
 _HOPELESS = 1.5  # times as far as what is declared: not worth a pass through the model
 _DOUBTFUL = 0.5  # of the error of guessing: with more errors than that, labels may be the reason
 _NEARLY_SURE = 0.1  # that fewer errors are chance, where the layer says the same
@@ -64,12 +65,10 @@ def normalised(case: Case) -> Verdict:
     alike = [look for look in looks if not better(trials[look], trials[best], _NEARLY_SURE)]
     nearest = min(alike, key=lambda look: distance(case, look))
     for after in (nearest, best):
-        nearer = _nearer(case, before, after)
-        if better(trials[before], trials[after], _NEARLY_SURE if nearer else SURE):
-            return _verdict("problem", before, after)
-        if nearer and trials[after].error <= trials[before].error:
-            return _verdict("warning", before, after)
-    return _verdict("ok", before, before)
+        if better(trials[before], trials[after], _NEARLY_SURE if _nearer(case, before, after) else SURE):
+            return Verdict("problem", before, after)
+    unsure = _nearer(case, before, nearest) and trials[nearest].error <= trials[before].error
+    return _verdict("warning" if unsure else "ok", before, nearest)
 
 
 def ordered(case: Case) -> Verdict:
@@ -90,17 +89,22 @@ def _trials(case: Case, looks: Sequence[Look]) -> dict[Look, Trial]:
 
 
 def sized(case: Case) -> Verdict:
-    """Resized as declared, or as large as they are stored, where that is one square size; with colours that fit."""
+    """Resized as declared, or as large as they are stored, where that is one square size; with colours that fit.
+
+    A warning where it costs no errors for sure, but images become larger, or have the size of published sets, which
+    have been resized and cropped once.
+    """
     before = _mended(ordered(case))
     side = case.sizes[0][0]
-    if set(case.sizes) != {(side, side)} or enlargement(before.preprocess, side, side) == 1:
-        return _verdict("ok", before, before)
+    times = enlargement(before.preprocess, side, side)
+    if set(case.sizes) != {(side, side)} or times == 1:
+        return Verdict("ok", before, before)
     after = replace(before, preprocess=before.preprocess.with_(size=side, resize=0))
     try:
-        level: Level = "problem" if better(case.trial(before), case.trial(after)) else "ok"
+        sure = better(case.trial(before), case.trial(after))
     except (RuntimeError, ValueError, AssertionError):
-        level = "ok"  # the model takes images of one size only
-    return _verdict(level, before, after)
+        after, sure = before, False  # the model takes images of one size only
+    return _verdict("problem" if sure else "warning" if times > 1 or side in _PUBLISHED else "ok", before, after)
 
 
 def right(case: Case) -> Look:

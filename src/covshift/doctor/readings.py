@@ -4,11 +4,10 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 
 from covshift.data.base import Labels
-from covshift.doctor.trial import Trial
+from covshift.doctor.trial import NO_CLASS, Trial
 
 _EACH = 4  # images of a class, at least, to learn from one half what the other one confirms
 
@@ -36,22 +35,20 @@ def explained(trial: Trial, classes: int) -> Trial:
 def readings(trial: Trial, classes: int) -> Iterator[Reading]:
     """Ways to read labels that people get wrong, and last the one that fits the model's answers best."""
     given = trial.labels
-    number = max(classes, int(given.max()) + 1)
     yield Reading("labels count from 1", "subtract 1 from the labels", given - 1)
     yield Reading("class 0 of the model is the background", "add 1 to the labels, or drop that output", given + 1)
-    # Names as ImageFolder sorts them: 0, 1, 10, 11, 2.
-    names = np.array(sorted(range(number), key=str))
-    places = np.argsort(names)
-    if number > 10:
-        by_text = "sort class folders as numbers, not as text, 10 after 9; or number folders with leading zeros"
-        yield Reading("the model's classes are sorted as text, 0, 1, 10, 11, 2", by_text, places[given])
-        yield Reading("the labels are sorted as text, 0, 1, 10, 11, 2", by_text, names[given])
-    fitted = fit(trial, number)
+    for first in (0, 1) if classes >= 10 and given.max() < classes else ():
+        names = np.array(sorted(range(classes), key=lambda place: str(first + place)))
+        some = ", ".join(str(first + place) for place in names[:4])
+        remedy = "sort class folders as numbers, not as text: 2 before 10"
+        yield Reading(f"the model's classes are sorted as text, {some} …", remedy, np.argsort(names)[given])
+        yield Reading(f"the labels are sorted as text, {some} …", remedy, names[given])
+    fitted = fit(trial, classes)
     if fitted is not None:
-        moved = [(a, b) for a, b in dict(zip(given.tolist(), fitted.tolist(), strict=True)).items() if a != b]
-        some = ", ".join(f"{a} means {b}" for a, b in sorted(moved)[:4])
+        means = dict(zip(given.tolist(), fitted.tolist(), strict=True))
+        moved = [f"{label} means {means[label]}" for label in sorted(means) if label != means[label]]
         remedy = "put the data's classes into the order that the model was trained with"
-        yield Reading(f"label {some} …", remedy, fitted)
+        yield Reading(f"label {', '.join(moved[:4])} …", remedy, fitted)
 
 
 def fit(trial: Trial, classes: int) -> Labels | None:
@@ -60,19 +57,21 @@ def fit(trial: Trial, classes: int) -> Labels | None:
     Returns:
         None where there are too few images of a class to learn anything from.
     """
-    given, seen = trial.labels, trial.predictions
-    if len(given) < _EACH * len(np.unique(given)):
+    known, given = np.unique(trial.labels, return_inverse=True)
+    if len(given) < _EACH * len(known):
         return None
-    # Every second image of each class.
-    order = np.argsort(given, kind="stable")
     half = np.zeros(len(given), bool)
-    half[order[::2]] = True
-    fitted = np.empty_like(given)
+    half[np.argsort(given, kind="stable")[::2]] = True  # every second image of each class
+    fitted = np.empty_like(trial.labels)
     for mine in (half, ~half):
-        counts: NDArray[np.int64] = np.zeros((classes, classes), np.int64)
-        known = ~mine & (seen >= 0)
-        np.add.at(counts, (given[known], seen[known]), 1)
-        # Where a class was not seen, and only there, it may as well stay what it is.
-        chosen = linear_sum_assignment(2 * counts + np.eye(classes, dtype=np.int64), maximize=True)[1]
-        fitted[mine] = chosen[given[mine]]
+        others = ~mine & (trial.predictions >= 0)
+        counts = np.zeros((len(known), classes), np.int64)
+        np.add.at(counts, (given[others], trial.predictions[others]), 2)
+        # Where the answers leave a choice, a label means what it says.
+        own = np.flatnonzero(known < classes)
+        counts[own, known[own]] += 1
+        meaning = np.full(len(known), NO_CLASS)
+        rows, columns = linear_sum_assignment(counts, maximize=True)
+        meaning[rows] = columns
+        fitted[mine] = meaning[given[mine]]
     return fitted

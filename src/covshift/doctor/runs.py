@@ -45,7 +45,7 @@ def unfinished(case: Case) -> Finding | None:
 def order(case: Case) -> Finding | None:
     """Whether batches that statistics are taken from are sorted by class."""
     method = _smallest_batch(case)
-    if case.store is None or method is None:
+    if case.store is None or method is None or case.trial(right(case)).silent:
         return None
     settings, labels = case.store.run.settings, case.data.labels
     n = method.n or 1

@@ -17,7 +17,7 @@ LEAST = 0.01
 """A share of errors that is too small to speak of, however sure it is."""
 
 NO_CLASS = -9
-"""What a model sees that says NaN: no label, and no label plus or minus one."""
+"""What a model sees that says NaN or infinity: no label, nor one off a label."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +54,11 @@ class Trial:
     def error(self) -> float:
         """The share of images that the model gets wrong."""
         return self.rate.value
+
+    @property
+    def silent(self) -> int:
+        """For how many images the model says NaN or infinity."""
+        return int((self.predictions == NO_CLASS).sum())
 
     def sees(self, classes: int) -> bool:
         """Whether the model does better than guessing."""
