@@ -207,6 +207,13 @@ def test_figures_are_those_of_a_plain_loop(here):
         assert figures[name] == (seen != LABELS[chosen]).mean()
 
 
+def test_a_wrong_order_of_labels_hides_nothing(here):
+    findings = examine(NET + colours(0.5, 0.5), store(IMAGES, shuffled(LABELS))).findings
+    healthy = examine(NET, store(IMAGES, LABELS)).findings["labels"].figures["error"]
+    assert findings["normalisation"].figures["mended_error"] == pytest.approx(healthy, abs=0.02)
+    assert findings["labels"].figures["mended_error"] == pytest.approx(healthy, abs=0.02)
+
+
 def test_the_remedy_cures(here):
     remedy = examine(NET + colours(0.5, 0.5), DATA).findings["normalisation"].remedy
     mean, std = re.match(r"--mean (\S+) --std (\S+), or", remedy).groups()

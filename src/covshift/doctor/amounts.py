@@ -7,7 +7,7 @@ from covshift.bench.metrics import Rate, rate
 from covshift.data import CLEAN
 from covshift.doctor.case import Case
 from covshift.doctor.finding import Finding, Level, percent
-from covshift.doctor.looks import right
+from covshift.doctor.looks import judged, right
 from covshift.errors import plural
 
 _ROUGH, _USELESS = 0.025, 0.05  # half-widths of an interval, against differences between methods of a few percent
@@ -19,7 +19,8 @@ def images(case: Case) -> Finding:
     """Whether the error is known well enough on so many images."""
     limit = case.settings.limit
     number = len(case.data) if limit is None else min(limit, len(case.data))
-    error = case.trial(right(case)).error
+    look = right(case)
+    error = judged(case, [look])[look].error
     low, high = rate(round(error * number), number)[1:]
     half = (high - low) / 2
     text = f"an error of {percent(error)} is known to ± {100 * half:.1f} on {plural(number, 'image')}"

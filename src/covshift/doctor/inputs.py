@@ -5,7 +5,7 @@ from statistics import median
 
 from covshift.doctor.case import Case
 from covshift.doctor.finding import Finding, percent
-from covshift.doctor.looks import COMMON, distance, enlargement, normalised, ordered, sized, with_colours
+from covshift.doctor.looks import COMMON, distance, enlargement, judged, normalised, ordered, sized, with_colours
 from covshift.doctor.trial import Look
 from covshift.models.preprocess import Colour
 
@@ -15,7 +15,8 @@ _BLURRED = 1.5  # times larger, and a picture is blurred for want of pixels
 def normalisation(case: Case) -> Finding:
     """Whether another common mean and std fit the weights better than those declared."""
     level, before, after = normalised(case)
-    errors = [case.trial(look).error for look in (before, after)]
+    trials = judged(case, [before, after])
+    errors = [trials[look].error for look in (before, after)]
     far = [distance(case, look) for look in (before, after)]
     figures = {"error": errors[0], "distance": far[0], "mended_error": errors[1], "mended_distance": far[1]}
     fit = case.fit(before)
@@ -24,6 +25,8 @@ def normalisation(case: Case) -> Finding:
     if level == "ok":
         return Finding(level, text + off, "", figures)
     then = f", then {far[1]:.2f} σ" if fit else ""
+    if trials[after] is not case.trial(after):
+        then += " (with labels in the order that fits best)"
     mean, std = _numbers(after.preprocess.mean), _numbers(after.preprocess.std)
     return Finding(
         level,
@@ -36,7 +39,9 @@ def normalisation(case: Case) -> Finding:
 def channels(case: Case) -> Finding:
     """Whether red and blue have changed places."""
     level, before, _ = ordered(case)
-    errors = [case.trial(look).error for look in (before, replace(before, swapped=True))]
+    looks = [before, replace(before, swapped=True)]
+    trials = judged(case, looks)
+    errors = [trials[look].error for look in looks]
     return Finding(
         level,
         f"error {percent(errors[0])} as RGB, {percent(errors[1])} as BGR",

@@ -56,7 +56,7 @@ def normalised(case: Case) -> Verdict:
     others = [look for look in (with_colours(before, each) for each in COMMON) if look != before]
     far = _HOPELESS * distance(case, before)
     looks = [before, *(look for look in others if distance(case, look) <= far)]
-    trials = _trials(case, looks)
+    trials = judged(case, looks)
     if not any(trial.sees(case.model.classes) for trial in trials.values()):
         nearest = min(looks, key=lambda look: distance(case, look))
         return _verdict("problem" if _nearer(case, before, nearest) else "ok", before, nearest)
@@ -75,13 +75,14 @@ def ordered(case: Case) -> Verdict:
     """Red, green and blue, or blue, green and red; with the mean and std that fit."""
     before = _mended(normalised(case))
     after = replace(before, swapped=True)
-    trials = _trials(case, [before, after])
+    trials = judged(case, [before, after])
     nearer = distance(case, after) < distance(case, before)
     sure = better(trials[before], trials[after], _NEARLY_SURE / 2 if nearer else SURE)
     return _verdict("problem" if sure else "ok", before, after)
 
 
-def _trials(case: Case, looks: Sequence[Look]) -> dict[Look, Trial]:
+def judged(case: Case, looks: Sequence[Look]) -> dict[Look, Trial]:
+    """What looks are compared by: labels as they are or, where nothing fits them, each look's best reading of them."""
     trials = {look: case.trial(look) for look in looks}
     if min(trial.error for trial in trials.values()) < _DOUBTFUL * (1 - 1 / case.model.classes):
         return trials
