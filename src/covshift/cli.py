@@ -252,6 +252,7 @@ def theory(
         typer.echo(command.theory(n, shift, ratio, prior or [], alpha, as_json=as_json))
 
 
+@app.command()
 def doctor(
     what: Annotated[list[str], typer.Argument(metavar="RUN | MODEL DATA", help="A run folder, or a model and data.")],
     limit: Annotated[
