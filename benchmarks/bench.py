@@ -19,21 +19,22 @@ from covshift.bench.methods import batch, parse_method
 from covshift.data import Condition
 from covshift.data.arrays import Images
 from covshift.data.selection import Selection
+from covshift.memory import parse_bytes
 from covshift.models import Model, Preprocess
 
 METHODS = (parse_method("none"), batch(8, 16), parse_method("full"))
 AT_ONCE = 256
 
 
-def evaluator(images: int) -> Evaluator:
+def evaluator(images: int, memory: str | None = None) -> Evaluator:
     """ResNet-20 and as many images of 32 px."""
     rng = np.random.default_rng(0)
     data = Images("noise", rng.integers(0, 256, (images, 32, 32, 3), np.uint8), np.arange(images) % 10)
     preprocess = Preprocess(None, 32, "bilinear", (0.5,) * 3, (0.25,) * 3)
     network = ResNet20().eval().to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    return Evaluator(
-        Model("resnet20", network, preprocess), Selection(data, range(images), preprocess.picture), batch_size=AT_ONCE
-    )
+    selection = Selection(data, range(images), preprocess.picture)
+    budget = parse_bytes(memory) if memory else None
+    return Evaluator(Model("resnet20", network, preprocess), selection, batch_size=AT_ONCE, memory=budget)
 
 
 def speed(images: int, turns: int) -> None:
@@ -60,13 +61,15 @@ def speed(images: int, turns: int) -> None:
     print(f"  the run                    {each['run']:6.0f} images/s  {each['run'] / each['bare']:.0%}")
 
 
-def memory(images: int) -> None:
-    """The most that a process has held for one condition and three methods."""
-    ours = evaluator(images)
+def memory(images: int, budget: str | None) -> None:
+    """The most that a process has held for one condition and three methods, in GiB, and the seconds it took."""
+    ours = evaluator(images, budget)
     shown = ours.selection.show(Condition("fog", 3))
+    begun = time.perf_counter()
     for method in METHODS:
         ours.run(shown, method)
-    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20)
+    seconds = time.perf_counter() - begun
+    print(json.dumps([resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20, seconds]))
 
 
 FACTORY = "from adapt import ResNet20\n\ndef net():\n    return ResNet20()\n"
@@ -95,9 +98,11 @@ def first_line(turns: int) -> float:
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["memory"]:
-        memory(json.loads(sys.argv[2]))
+        memory(*json.loads(sys.argv[2]))
     else:
         speed(2_048, turns=5)
-        gib = float(subprocess.check_output([sys.executable, __file__, "memory", "10000"], text=True))
-        print(f"peak memory for 10,000 images of 32 px: {gib:.2f} GiB")
+        for budget in (None, "1.2 GiB"):
+            command = [sys.executable, __file__, "memory", json.dumps([10_000, budget])]
+            gib, seconds = json.loads(subprocess.check_output(command, text=True))
+            print(f"10,000 images of 32 px, --memory {budget}: peak {gib:.2f} GiB, {seconds:.0f} s")
         print(f"start to the first line of progress: {first_line(3):.1f} s")

@@ -129,7 +129,7 @@ def bench(
     skip_broken: Annotated[bool | None, typer.Option("--skip-broken", help="Go on without unreadable ones.")] = None,
     batch_size: Annotated[int | None, typer.Option(help="Images that the model gets at once.")] = None,
     device: Annotated[str | None, typer.Option(help="auto, cpu, cuda or mps.", show_default="auto")] = None,
-    memory: Annotated[str | None, typer.Option(help="For decoded images, such as '4 GiB'.")] = None,
+    memory: Annotated[str | None, typer.Option(help="For images and waiting batches, such as '4 GiB'.")] = None,
     threads: Annotated[int | None, typer.Option(help="That torch may use.")] = None,
     extend: Annotated[bool, typer.Option("--extend", help="Add conditions and methods to the run in --out.")] = False,
     baseline: Annotated[Path | None, typer.Option(help="A run to measure mCE against, in AlexNet's place.")] = None,

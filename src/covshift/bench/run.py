@@ -102,7 +102,10 @@ def make_evaluator(settings: Settings, model: Model, data: Data, screen: Screen)
         torch.set_num_threads(settings.threads)
     model.module.to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]
     indices = choose(data.labels, limit=settings.limit, order=settings.order, seed=settings.seed)
-    room = free_memory(torch.device("cpu")) / 4 if settings.memory is None else parse_bytes(settings.memory)
+    memory = free_memory(torch.device("cpu")) / 2 if settings.memory is None else parse_bytes(settings.memory)
+    size = model.preprocess.size
+    # Clean images and those of a condition; batches that wait for each other in full adaptation get the rest.
+    room = min(memory / 2, 2 * len(indices) * 3 * size**2) if size else memory / 2
     selection = Selection(
         data,
         indices,
@@ -111,9 +114,9 @@ def make_evaluator(settings: Settings, model: Model, data: Data, screen: Screen)
         memory=room,
         skip_broken=settings.skip_broken,
     )
-    small = (model.preprocess.size or 0) <= 64
-    batch_size = settings.batch_size or (256 if small or device.type != "cpu" else 64)
-    return Evaluator(model, selection, batch_size=batch_size, advance=screen.images)
+    batch_size = settings.batch_size or (256 if (size or 0) <= 64 or device.type != "cpu" else 64)
+    waiting = memory - room if device.type == "cpu" else None  # on a GPU, half of what that has free
+    return Evaluator(model, selection, batch_size=batch_size, memory=waiting, advance=screen.images)
 
 
 def choose_device(name: str) -> torch.device:

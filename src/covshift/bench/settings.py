@@ -39,7 +39,8 @@ class Settings(BaseModel):
         skip_broken: go on without pictures that cannot be read.
         batch_size: images that the model gets at once, whatever the statistical batch; by default by their size.
         device: `auto`, `cpu`, `cuda`, `cuda:1`, `mps`.
-        memory: for decoded images, such as "4 GiB"; by default a quarter of what the machine has free.
+        memory: for decoded images and, on a CPU, batches that wait for each other in full adaptation, such as "4 GiB";
+            beyond it images are decoded again and batches go to disk. By default half of what the machine has free.
         threads: that torch may use; by default what it likes.
     """
 
