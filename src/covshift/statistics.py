@@ -194,6 +194,15 @@ def fingerprint(model: nn.Module) -> str:
     return hashlib.sha256(json.dumps(layout).encode()).hexdigest()[:16]
 
 
+def digest(model: nn.Module) -> str:
+    """A digest of the weights and statistics themselves."""
+    total = hashlib.sha256()
+    for name, tensor in unwrap(model).state_dict().items():
+        total.update(name.encode())
+        total.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
+    return total.hexdigest()[:16]
+
+
 def check_prior(prior: float) -> None:
     """Raise a `CovshiftError` unless `prior` is a number of images from 0 to infinity."""
     if not is_number(prior) or not prior >= 0:

@@ -1,6 +1,5 @@
 """`Predictor`: the error on images without labels, of the model as it is and of the adapted one."""
 
-import hashlib
 import json
 import os
 from collections.abc import Iterable, Sequence
@@ -18,12 +17,12 @@ from torch import Tensor, nn
 from covshift.corruptions import corrupt, names
 from covshift.errors import CovshiftError, unknown
 from covshift.files import replacing
-from covshift.layers import unwrap
 from covshift.progress import progress_bar
 from covshift.shift.distance import Distance
 from covshift.shift.lines import Condition, Line, fit_line
 from covshift.shift.look import Batches, Images, Look, Preprocess, Which, look
 from covshift.shift.signals import METHODS, Method, Scale, fit_scale, signal
+from covshift.statistics import digest
 
 _FORMAT = "covshift predictor 1"
 
@@ -164,7 +163,7 @@ class Predictor:
         rows = [[each.plain, each.adapted, *(each.signals[name] for name in methods)] for each in self.conditions]
         metadata = {
             "format": _FORMAT,
-            "weights": _digest(self._model),
+            "weights": digest(self._model),
             "scale": json.dumps(self._scale),
             "signals": json.dumps(methods),
             "conditions": json.dumps([(each.corruption, each.severity) for each in self.conditions]),
@@ -202,7 +201,7 @@ class Predictor:
                 weights = metadata["weights"]
         except (SafetensorError, OSError, KeyError, ValueError, TypeError) as error:
             raise CovshiftError(f"{path} is not a whole predictor ({error}); fit and save it again") from error
-        if weights != _digest(model):
+        if weights != digest(model):
             raise CovshiftError(f"{path} was fitted on another model or on other weights; fit it on this one")
         conditions = [
             Condition(name, level, plain, adapted, dict(zip(methods, values, strict=True)))
@@ -218,12 +217,3 @@ def _condition(corruption: str, severity: int, seen: Look, scale: Scale, truth: 
     sides: tuple[Which, ...] = ("plain", "adapted")
     signals = {f"{which} {method}": signal(method, which, seen, scale) for which in sides for method in METHODS}
     return Condition(corruption, severity, error("plain"), error("adapted"), signals)
-
-
-def _digest(model: nn.Module) -> str:
-    """A digest of the weights and statistics."""
-    digest = hashlib.sha256()
-    for name, tensor in unwrap(model).state_dict().items():
-        digest.update(name.encode())
-        digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
-    return digest.hexdigest()[:16]

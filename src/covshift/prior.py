@@ -1,0 +1,121 @@
+"""Choosing N on the holdout corruptions, as the paper does.
+
+`Batch(prior="auto")` needs no choice; `covshift.shift.best_layer_prior` chooses by the bounds of Proposition 1.
+"""
+
+import hashlib
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from covshift.adapter import Batch, adapt
+from covshift.corruptions import corrupt, names
+from covshift.errors import CovshiftError
+from covshift.files import replacing
+from covshift.progress import progress_bar
+from covshift.shift.look import Batches, Images, Preprocess
+from covshift.statistics import check_prior, digest
+
+GRID = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0)
+
+
+@dataclass(frozen=True)
+class Search:
+    """What a grid search found.
+
+    Attributes:
+        prior: the N with the least mean error over the holdout conditions; the larger one of two that tie.
+        errors: the mean error for each N tried.
+    """
+
+    prior: float
+    errors: dict[float, float]
+
+
+def search(
+    model: nn.Module,
+    images: Images,
+    labels: Sequence[int] | NDArray[Any] | Tensor,
+    size: int,
+    *,
+    grid: Sequence[float] = GRID,
+    corruptions: Sequence[str] | None = None,
+    severities: Sequence[int] = (1, 3, 5),
+    preprocess: Preprocess | None = None,
+    seed: int = 0,
+    batch: int = 128,
+    cache: str | os.PathLike[str] | None = None,
+    progress: bool = True,
+) -> Search:
+    """The best N for batches of `size` images on the holdout corruptions of labelled clean images.
+
+    Args:
+        model: a classifier in eval mode.
+        images: clean images; uint8, NumPy NHWC or torch NCHW.
+        labels: their classes.
+        size: n, how many images a statistical batch will have.
+        grid: the N to try.
+        corruptions: by default the four that ImageNet-C holds out for this.
+        severities: how strong they are.
+        preprocess: makes the model's input of a batch of uint8 images, torch NCHW; by default the model does.
+        seed: another seed draws other noise.
+        batch: about how many images to run at a time.
+        cache: a JSON file that remembers the errors of searches done, so that the same one is not done again.
+        progress: whether to show a progress bar when this takes long.
+    """
+    truth, chosen = torch.as_tensor(labels), names("holdout") if corruptions is None else tuple(corruptions)
+    if truth.shape != (len(images),):
+        raise CovshiftError(f"expected one label for each of {len(images)} images, got shape {tuple(truth.shape)}")
+    if not chosen or not severities or not grid:
+        raise CovshiftError("expected at least one holdout corruption, severity and prior to try, got none")
+    for prior in grid:
+        check_prior(prior)
+    policies = {float(prior): Batch(prior=prior, size=size) for prior in grid}
+    at_once = size * max(1, batch // size)
+    settings = [digest(model), _digest(images, truth), size, sorted(policies), chosen, list(severities), seed]
+    key = hashlib.sha256(json.dumps(settings).encode()).hexdigest()[:16]
+    if (known := _read(cache).get(key)) is not None:
+        return _best({float(prior): error for prior, error in known.items()})
+    wrong = dict.fromkeys(policies, 0)
+    cells = [(name, level) for name in chosen for level in severities]
+    with progress_bar("searching N", len(cells) * len(policies), show=progress) as advance, torch.inference_mode():
+        for name, level in cells:
+            shown = Batches(corrupt(images, name, level, seed=seed), preprocess, at_once)
+            for prior, policy in policies.items():
+                with adapt(model, policy):
+                    answers = torch.cat([model(part).argmax(1).cpu() for part in shown])
+                wrong[prior] += int((answers != truth).sum())
+                advance(1)
+    errors = {prior: number / (len(cells) * len(truth)) for prior, number in wrong.items()}
+    if cache is not None:
+        with replacing(Path(cache)) as file:
+            file.write_text(json.dumps({**_read(cache), key: errors}))
+    return _best(errors)
+
+
+def _best(errors: dict[float, float]) -> Search:
+    return Search(min(errors, key=lambda prior: (errors[prior], -prior)), errors)
+
+
+def _read(cache: str | os.PathLike[str] | None) -> dict[str, dict[str, float]]:
+    if cache is None or not Path(cache).exists():
+        return {}
+    try:
+        found = json.loads(Path(cache).read_text())
+    except (OSError, ValueError) as error:
+        raise CovshiftError(f"{cache} is no cache of searches ({error}); remove it or name another file") from error
+    return found if isinstance(found, dict) else {}
+
+
+def _digest(images: Images, labels: Tensor) -> str:
+    total = hashlib.sha256(np.ascontiguousarray(images).data)
+    total.update(labels.to(torch.int64).cpu().numpy().data)
+    return total.hexdigest()
