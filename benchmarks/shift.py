@@ -1,0 +1,171 @@
+"""What predicting the error and choosing N are worth on your model: the tables of docs/predict.md.
+
+    python benchmarks/shift.py predict --model package.module:function --data test.npz --rows rows/predict.jsonl
+    python benchmarks/shift.py prior   --model package.module:function --data test.npz --rows rows/prior.jsonl
+
+The function gives a classifier that takes uint8 images, torch NCHW. The npz file holds `images` (uint8, NHWC) and
+`labels`; its first half is for fitting, the second for testing. Every measurement is a row in the file, so a run that
+was stopped goes on; the tables are made from the rows.
+"""
+
+import argparse
+import json
+from collections.abc import Callable
+from functools import partial
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+import covshift
+from covshift import Batch, Statistics
+from covshift.corruptions import category, names
+from covshift.prior import search
+from covshift.shift import Predictor, best_layer_prior
+from covshift.shift.look import Batches, look
+from covshift.shift.signals import METHODS
+
+SIZES = (1, 2, 4, 8, 16, 32, 64, 128)
+PRIORS = (0.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0)
+Row = dict[str, Any]
+
+
+class Rows:
+    """Measurements in a file, one a line; what is there is not measured again."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lines = path.read_text().splitlines() if path.exists() else []
+        self.rows: list[Row] = [json.loads(line) for line in lines]
+
+    def measure(self, key: Row, how: Callable[[], Row]) -> Row:
+        """The row with this key; `how` makes the rest of it where there is none."""
+        for row in self.rows:
+            if all(row.get(name) == value for name, value in key.items()):
+                return row
+        row = {**key, **how()}
+        self.rows.append(row)
+        with self._path.open("a") as file:
+            file.write(json.dumps(row) + "\n")
+        return row
+
+
+def predict(model: torch.nn.Module, images: Any, labels: torch.Tensor, severities: list[int], rows: Rows) -> None:
+    """Fit on one half of the images, and predict the errors of the other half under the test corruptions."""
+    half = len(images) // 2
+    saved = rows._path.with_suffix(".predictor")
+    if saved.exists():
+        predictor = Predictor.load(saved, model)
+    else:
+        predictor = Predictor.fit(model, images[:half], labels[:half])
+        predictor.save(saved)
+    truth = labels[half:]
+
+    def forecasts(name: str, severity: int) -> Row:
+        seen = look(model, Batches(covshift.corrupt(images[half:], name, severity), None, 100))
+        row: Row = {"distance": seen.distance.average}
+        for which in ("plain", "adapted"):
+            row[which] = (seen.logits(which).argmax(1) != truth).double().mean().item()
+            for method in METHODS:
+                row[f"{which} {method}"] = getattr(predictor.forecast(seen, method=method), which)
+            own = predictor.forecast(seen, method="distance", kind=category(name))
+            row[f"{which} distance by kind"] = getattr(own, which)
+        return row
+
+    cells = [(name, severity) for severity in severities for name in names()]
+    found = [rows.measure({"corruption": name, "severity": s}, partial(forecasts, name, s)) for name, s in cells]
+    kinds = ("noise", "blur", "weather", "digital")
+    print(f"mean absolute deviation in points over {len(found)} conditions, and how often the interval holds the error")
+    print("| error of | method | all | " + " | ".join(kinds) + " | interval holds |")
+    print("|---|---|--:|" + "--:|" * (len(kinds) + 1))
+    for which in ("plain", "adapted"):
+        for method in (*METHODS, "distance by kind"):
+            off = {row["corruption"] + str(row["severity"]): row[f"{which} {method}"][0] - row[which] for row in found}
+            held = [row[f"{which} {method}"][1] <= row[which] <= row[f"{which} {method}"][2] for row in found]
+            by_kind = [np.mean([abs(e) for name, e in off.items() if category(name[:-1]) == kind]) for kind in kinds]
+            cells_ = " | ".join(f"{100 * value:.2f}" for value in [np.mean(np.abs(list(off.values()))), *by_kind])
+            print(f"| {which} | {method} | {cells_} | {np.mean(held):.0%} |")
+    for which in ("plain", "adapted"):
+        line = np.corrcoef([row["distance"] for row in found], [row[which] for row in found])[0, 1]
+        print(f"correlation of distance and error of the {which} model: {line:.3f}")
+
+
+def prior(model: torch.nn.Module, images: Any, labels: torch.Tensor, severities: list[int], rows: Rows) -> None:
+    """The mean error over the test corruptions, by batch size and way to choose N."""
+    half = len(images) // 2
+    shown: dict[tuple[str, int], Any] = {}
+
+    def corrupted(name: str, severity: int) -> Any:
+        if (name, severity) not in shown:
+            shown.clear()
+            shown[name, severity] = covshift.corrupt(images[half:], name, severity)
+        return shown[name, severity]
+
+    def error(name: str, severity: int, size: int, value: Any) -> Row:
+        batches = Batches(corrupted(name, severity), None, size * max(1, 128 // size))
+        with torch.inference_mode(), covshift.adapt(model, Batch(prior=value, size=size)):
+            answers = torch.cat([model(batch).argmax(1) for batch in batches])
+        return {"error": (answers != labels[half:]).double().mean().item()}
+
+    def by_bounds(name: str, severity: int) -> Row:
+        target = covshift.estimate(model, Batches(corrupted(name, severity), None, 100), progress=False)
+        source = Statistics.of(model)
+        return {"priors": {str(n): min(1e6, best_layer_prior(n, source, target).prior) for n in SIZES}}
+
+    def at(name: str, severity: int, size: int, value: Any) -> float:
+        key = {"corruption": name, "severity": severity, "n": size, "N": value}
+        return float(rows.measure(key, partial(error, name, severity, size, value))["error"])
+
+    cells = [(name, severity) for severity in severities for name in names()]
+    table: dict[str, list[float]] = {}
+    for size in SIZES:
+        found = search(
+            model, images[:half], labels[:half], size, severities=[3], cache=rows._path.with_suffix(".cache")
+        )
+        columns: dict[str, list[float]] = {}
+        for name, severity in cells:
+            key = {"corruption": name, "severity": severity, "by": "bounds"}
+            bound = rows.measure(key, partial(by_bounds, name, severity))["priors"][str(size)]
+            tried = {N: at(name, severity, size, N) for N in PRIORS if N or size > 1}
+            for N, value in tried.items():
+                columns.setdefault(f"N = {N:g}", []).append(value)
+            columns.setdefault("holdout", []).append(at(name, severity, size, found.prior))
+            columns.setdefault("bounds", []).append(at(name, severity, size, bound))
+            columns.setdefault("auto", []).append(at(name, severity, size, "auto"))
+        means = {column: 100 * float(np.mean(values)) for column, values in columns.items()}
+        fixed = {column: value for column, value in means.items() if column.startswith("N = ")}
+        best = min(fixed, key=fixed.__getitem__)
+        table[str(size)] = [means.get("N = 0", float("nan")), means["N = 16"], means["holdout"], means["bounds"]]
+        table[str(size)] += [means["auto"], fixed[best], float(best[4:])]
+        print(f"n = {size}: " + ", ".join(f"{column} {value:.2f}" for column, value in means.items()), flush=True)
+    print(f"mean error in % over {len(cells)} conditions, {len(images) - half} images each")
+    print("| n | N = 0 | N = 16 | N from holdout | N from bounds | auto | best N in hindsight | which is |")
+    print("|--:|--:|--:|--:|--:|--:|--:|--:|")
+    for n, values in table.items():
+        print(f"| {n} | " + " | ".join(f"{value:.1f}" for value in values[:-1]) + f" | {values[-1]:g} |")
+
+
+def main() -> None:
+    """Read the arguments and run."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=["predict", "prior"])
+    parser.add_argument("--model", required=True, help="package.module:function that gives the classifier")
+    parser.add_argument("--data", required=True, type=Path, help="npz file with images and labels")
+    parser.add_argument("--rows", required=True, type=Path, help="where measurements are kept")
+    parser.add_argument("--images", type=int, help="take only so many of the images")
+    parser.add_argument("--severity", type=int, nargs="+", help="by default all for predict, and 3 for prior")
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    module, _, function = arguments.model.partition(":")
+    model = getattr(import_module(module), function)()
+    data = np.load(arguments.data)
+    images, labels = data["images"][: arguments.images], torch.as_tensor(data["labels"][: arguments.images]).long()
+    severities = arguments.severity or ([1, 2, 3, 4, 5] if arguments.what == "predict" else [3])
+    (predict if arguments.what == "predict" else prior)(model, images, labels, severities, Rows(arguments.rows))
+
+
+if __name__ == "__main__":
+    main()
