@@ -273,3 +273,28 @@ def doctor(
         report = command.look(what, limit, device)
         typer.echo(command.as_json(report) if as_json else command.as_text(report))
         raise typer.Exit(command.FOUND if report.problems else 0)
+
+
+def shift(
+    model: Annotated[str, typer.Option(help="A model's URI, e.g. torchvision:resnet50.")],
+    target: Annotated[str, typer.Option(help="Images that have moved, e.g. folder:night; labels are not looked at.")],
+    source: Annotated[str | None, typer.Option(help="Clean labelled images to learn from, e.g. folder:val.")] = None,
+    condition: Annotated[str, typer.Option(help="Corrupt the target first, e.g. fog/3.")] = "clean/0",
+    images: Annotated[int, typer.Option(min=2, help="How many images to take of each, spread evenly.")] = 1000,
+    predictor: Annotated[Path | None, typer.Option(help="Keep what was learned here, and use it next time.")] = None,
+    alarm: Annotated[float | None, typer.Option(help="Exit with 3 if the predicted error is above, e.g. 0.4.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
+) -> None:
+    """Tell how far images have moved, what that costs, and what adapting would buy, without their labels.
+
+    covshift shift --model torchvision:resnet50 --target folder:night
+
+    covshift shift --model torchvision:resnet50 --source folder:val --target folder:night --alarm 0.4
+    """
+    from covshift.shift import telling
+
+    with _errors():
+        told = telling.tell(model, target, source, condition, images, predictor)
+        typer.echo(told.as_json() if as_json else told.as_text())
+        if told.above(alarm):
+            raise typer.Exit(3)

@@ -1,0 +1,130 @@
+"""What `covshift shift` does with its arguments."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from covshift.corruptions import category, corrupt
+from covshift.corruptions.apply import check_severity
+from covshift.data import CLEAN, Condition, Data, open_data
+from covshift.errors import CovshiftError
+from covshift.full import estimate
+from covshift.models import Model, open_model
+from covshift.shift.distance import Distance, wasserstein
+from covshift.shift.look import Batches
+from covshift.shift.predict import Forecast, Prediction, Predictor
+from covshift.statistics import Statistics
+
+_BATCH = 64
+_LAYERS = 5  # shown in text
+
+
+@dataclass(frozen=True)
+class Told:
+    """How far the target is from the source, and the forecast where there was something to learn it from."""
+
+    distance: Distance
+    images: int
+    forecast: Forecast | None
+
+    def as_json(self) -> str:
+        """All of it, for programs."""
+        told: dict[str, Any] = {
+            "images": self.images,
+            "distance": self.distance.average,
+            "layers": self.distance.layers,
+        }
+        if self.forecast is not None:
+            told |= {"plain": self.forecast.plain._asdict(), "adapted": self.forecast.adapted._asdict()}
+        return json.dumps(told, indent=2)
+
+    def as_text(self) -> str:
+        """The most of it, for people."""
+        far = sorted(self.distance.layers.items(), key=lambda item: -item[1])[:_LAYERS]
+        lines = [f"normalised distance {self.distance.average:.2f} over {self.images} images, most of it in"]
+        lines += [f"  {path}  {value:.2f}" for path, value in far]
+        if self.forecast is None:
+            return "\n".join([*lines, "with --source, clean labelled images, covshift also predicts the error"])
+        plain, adapted = self.forecast.plain, self.forecast.adapted
+        lines.append(f"predicted error {_say(plain)}")
+        verb = "lower" if adapted.error <= plain.error else "raise"
+        return "\n".join([*lines, f"adapting would {verb} it to {_say(adapted)}"])
+
+    def above(self, alarm: float | None) -> bool:
+        """Whether the predicted error of the model as it is is above the alarm."""
+        if alarm is None:
+            return False
+        if self.forecast is None:
+            raise CovshiftError("expected --source with --alarm: without labelled images there is no predicted error")
+        return self.forecast.plain.error > alarm
+
+
+def tell(model: str, target: str, source: str | None, condition: str, images: int, predictor: Path | None) -> Told:
+    """Open model and data, and look at the target; with a source, predict its error."""
+    wanted = parse_condition(condition)
+    opened = open_model(model)
+    shown = _read(opened, open_data(target), wanted, images)
+
+    def preprocess(batch: Tensor) -> Tensor:
+        return opened.preprocess.tensor(batch.permute(0, 2, 3, 1).contiguous().numpy())
+
+    if source is None and (predictor is None or not predictor.exists()):
+        found = estimate(opened.module, Batches(shown, preprocess, _BATCH))
+        distance = wasserstein(Statistics.of(opened.module), found, normalized=True)
+        return Told(distance, len(shown), None)
+    if predictor is not None and predictor.exists():
+        learned = Predictor.load(predictor, opened.module, preprocess=preprocess, batch=_BATCH)
+    else:
+        data = open_data(str(source))
+        clean, labels = _read(opened, data, CLEAN, images), data.labels[_spread(len(data), images)]
+        learned = Predictor.fit(opened.module, clean, labels, preprocess=preprocess, batch=_BATCH)
+        if predictor is not None:
+            learned.save(predictor)
+    forecast = learned.estimate(shown)
+    return Told(forecast.distance, forecast.images, forecast)
+
+
+def parse_condition(text: str) -> Condition:
+    """A corruption at a severity.
+
+    >>> parse_condition("fog/3")
+    Condition(corruption='fog', severity=3)
+    """
+    name, _, level = text.partition("/")
+    if text == str(CLEAN):
+        return CLEAN
+    category(name)
+    if not level.isdigit():
+        raise CovshiftError(f"expected a condition such as fog/3, got {text!r}")
+    return Condition(name, check_severity(int(level)))
+
+
+def _read(model: Model, data: Data, condition: Condition, images: int) -> NDArray[np.uint8]:
+    indices = _spread(len(data), images)
+    stored = condition if condition in data.stored else CLEAN
+    if stored not in data.stored:
+        raise CovshiftError(f"{data.uri} has no images in condition {condition}; name one with --condition")
+    pictures = []
+    for picture in data.read(stored, indices.tolist(), model.preprocess.picture):
+        if isinstance(picture, CovshiftError):
+            raise picture
+        pictures.append(picture)
+    if len({picture.shape for picture in pictures}) > 1:
+        raise CovshiftError(f"expected images of one size, got several in {data.uri}; give the model's URI ?size=")
+    batch = np.stack(pictures)
+    return batch if stored == condition else corrupt(batch, *condition, indices=indices.tolist())
+
+
+def _spread(total: int, wanted: int) -> NDArray[np.intp]:
+    """Indices spread evenly: files are often sorted by class."""
+    return np.linspace(0, total - 1, min(total, wanted)).round().astype(np.intp)
+
+
+def _say(prediction: Prediction) -> str:
+    error, low, high = (f"{100 * value:.1f}" for value in prediction)
+    return f"{error} % ({low} to {high})"

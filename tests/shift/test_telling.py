@@ -1,0 +1,88 @@
+"""`covshift shift` on the command line, with a small network and images from files."""
+
+import json
+
+import numpy as np
+import pytest
+from networks import images
+from typer.testing import CliRunner
+
+from covshift.cli import app
+
+NETS = """
+import torch
+from torch import nn
+from covshift.models import Preprocess
+
+def net(seed=0):
+    torch.manual_seed(int(seed))
+    body = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten())
+    net = nn.Sequential(body, nn.Linear(8, 4)).train()
+    for _ in range(50):
+        net(torch.rand(16, 3, 24, 24) * 3 - 1)
+    return net.eval(), Preprocess(None, 24, "bilinear", (0.5, 0.5, 0.5), (0.25, 0.25, 0.25))
+
+def other():
+    return net(1)
+"""
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch):
+    (tmp_path / "nets_to_shift.py").write_text(NETS)
+    pixels = (images(20, 24).clamp(-1, 1) * 127.5 + 127.5).byte().permute(0, 2, 3, 1).numpy()
+    np.savez(tmp_path / "some.npz", images=pixels, labels=np.arange(20) % 4)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.chdir(tmp_path)
+
+    def call(*arguments, model="net"):
+        return CliRunner().invoke(
+            app, ["shift", "--model", f"py:nets_to_shift:{model}", "--target", "npz:some.npz", *arguments]
+        )
+
+    return call
+
+
+def test_distance_alone(run):
+    near, far = (json.loads(run("--condition", c, "--json").stdout) for c in ("clean/0", "contrast/5"))
+    assert near["layers"].keys() == {"0.1"}
+    assert near["images"] == 20
+    assert far["distance"] != near["distance"]
+    assert "plain" not in near
+    text = run("--images", "7").stdout
+    assert text.startswith("normalised distance ")
+    assert "over 7 images" in text
+    assert "with --source" in text
+
+
+def test_prediction_and_alarm(run, tmp_path):
+    given = ("--source", "npz:some.npz", "--condition", "gaussian_noise/3", "--predictor", "kept")
+    first = run(*given)
+    assert first.exit_code == 0, first.output
+    assert "predicted error" in first.stdout
+    assert "adapting would" in first.stdout
+    assert (tmp_path / "kept").exists()
+    assert run(*given, "--alarm", "0").exit_code == 3
+    assert run(*given, "--alarm", "1").exit_code == 0
+    # what was kept needs no source
+    told = json.loads(run(*given[2:], "--json").stdout)
+    assert 0 <= told["plain"]["low"] <= told["plain"]["error"] <= told["plain"]["high"] <= 1
+    wrong = run(*given, model="other")
+    assert wrong.exit_code == 1
+    assert "on other weights" in wrong.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--condition", "fog"], "a condition such as fog/3"),
+        (["--condition", "fog/9"], "severity from 1 to 5"),
+        (["--condition", "mist/3"], "unknown corruption 'mist'"),
+        (["--alarm", "0.3"], "expected --source with --alarm"),
+        (["--source", "npz:nothing.npz"], "nothing.npz"),
+    ],
+)
+def test_bad_input(run, arguments, message):
+    result = run(*arguments)
+    assert result.exit_code == 1
+    assert message in result.stderr
