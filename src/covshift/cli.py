@@ -275,6 +275,7 @@ def doctor(
         raise typer.Exit(command.FOUND if report.problems else 0)
 
 
+@app.command()
 def shift(
     model: Annotated[str, typer.Option(help="A model's URI, e.g. torchvision:resnet50.")],
     target: Annotated[str, typer.Option(help="Images that have moved, e.g. folder:night; labels are not looked at.")],
