@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from covshift import __version__
-from covshift.errors import CovshiftError
+from covshift.errors import CovshiftError, Stopped
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -35,6 +35,9 @@ def _errors() -> Iterator[None]:
     """Show an error that the user can mend as one line, not as a traceback."""
     try:
         yield
+    except Stopped as stopped:
+        typer.echo(str(stopped), err=True)
+        raise typer.Exit(130) from None
     except CovshiftError as error:
         typer.echo(f"error: {error}", err=True)
         raise typer.Exit(1) from None

@@ -9,6 +9,10 @@ class CovshiftError(Exception):
     """Something a user can mend; the message says what was expected, what came and what to do."""
 
 
+class Stopped(CovshiftError):  # noqa: N818
+    """The user pressed Ctrl-C; the message says what is kept and how to go on."""
+
+
 def unknown(kind: str, name: str, known: Iterable[str]) -> CovshiftError:
     """The error for a name that nobody knows, with the nearest known one.
 

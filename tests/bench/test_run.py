@@ -13,6 +13,7 @@ import torch
 from runs import OPTIONS, run_in, workplace
 
 import covshift
+from covshift.bench.command import table
 from covshift.bench.evaluate import Evaluator
 from covshift.bench.frame import frame
 from covshift.bench.methods import PRIORS, parse_method
@@ -137,14 +138,24 @@ def test_a_run_extends(here):
     assert by_cell("out") == a_run("whole", corruptions="fog,snow", methods="none,full")
 
 
-def test_extending_never_mixes_priors(here):
-    a_run("out", corruptions="fog", methods="partial")  # N = 16
-    settings = Settings.read({**OPTIONS, "severities": "1,5", "corruptions": "saturate", "methods": "partial"})
-    chosen = {row["prior"] for row in a_run("whole", corruptions="fog,saturate").values() if row["method"] == "partial"}
-    if chosen == {16}:
-        pytest.skip("by chance the holdout corruptions say 16")
-    with pytest.raises(CovshiftError, match="N = 16 here"):
-        run(settings, Path("out"), extend=True, show=False)
+def test_extending_adds_only_what_is_said(here):
+    a_run("out", corruptions="fog", methods="none", severities="5")
+    run({**OPTIONS, "methods": "full"}, "out", extend=True, show=False)
+    assert set(by_cell("out")) == {"clean/0/none", "fog/5/none", "clean/0/full", "fog/5/full"}
+
+
+def test_partial_is_no_copy_of_a_stream(here):
+    options = {"corruptions": "saturate", "severities": "5", "order": "label"}
+    alone = a_run("alone", methods="partial", **options)
+    prior = alone["saturate/5/partial"]["prior"]
+    beside = a_run("beside", methods=f"partial,stream:n=8,N={prior:g}", **options)
+    assert beside["saturate/5/partial"] == alone["saturate/5/partial"]
+
+
+def test_the_grid_needs_no_test_corruption(here):
+    a_run("out", corruptions="saturate", severities="5", methods="none", grid=True, limit=12)
+    assert "batch:n=512" in Path("out/rows.jsonl").read_text()
+    assert table(Path("out"), "text")
 
 
 def test_label_order_is_another_run(here):

@@ -55,6 +55,10 @@ def test_the_grid_is_the_papers():
         ({**GIVEN, "severities": "x"}, "severity from 1 to 5"),
         ({**GIVEN, "mean": (0.5, 0.5)}, "setting 'mean"),
         ({**GIVEN, "order": "random"}, "setting 'order'"),
+        ({**GIVEN, "seed": -1}, "setting 'seed': expected a number from 0"),
+        ({**GIVEN, "jpeg": 300}, "JPEG quality from 1 to 100"),
+        ({**GIVEN, "frost": "nonsense"}, "a folder of textures"),
+        ({**GIVEN, "severities": ""}, "at least one severity"),
     ],
 )
 def test_bad_settings(given, words):

@@ -1,9 +1,10 @@
 """Rows on disk: nothing lost, nothing doubled, no half row, whatever happens."""
 
-import errno
 import json
 import multiprocessing
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -42,18 +43,21 @@ def test_half_a_line_is_cut_off(tmp_path):
     assert [row.cell for row in Store(tmp_path).rows()] == ["fog/3/none", "fog/5/none"]
 
 
-def test_a_full_disk_loses_nothing(tmp_path, monkeypatch):
+def test_a_full_disk_loses_nothing(tmp_path):
     store = Store.create(tmp_path, a_run())
     store.append([a_row()])
     before = (tmp_path / "rows.jsonl").read_bytes()
-
-    def full(descriptor: int) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "fsync", full)
-        with pytest.raises(CovshiftError, match="No space left"):
-            store.append([a_row("fog/4/none")])
+    # A child may not write files beyond half of a second row: the system stops it in the middle, as a full disk does.
+    code = (
+        "import resource, signal, sys; from pathlib import Path; from runs import a_row;"
+        "from covshift.bench.store import Store;"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN); room = int(sys.argv[2]); store = Store(Path(sys.argv[1]));"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (room, room)); store.append([a_row('fog/4/none')])"
+    )
+    command = [sys.executable, "-c", code, str(tmp_path), str(len(before) * 3 // 2)]
+    path = os.pathsep.join([str(Path(__file__).parents[1]), *sys.path])
+    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": path})
+    assert "CovshiftError: cannot write" in done.stderr
     assert (tmp_path / "rows.jsonl").read_bytes() == before
     store.append([a_row("fog/4/none")])
     assert len(Store(tmp_path).rows()) == 2
@@ -90,25 +94,30 @@ def test_many_processes_on_one_folder(tmp_path):
     ],
 )
 def test_other_settings_are_refused(tmp_path, changes, words):
-    Store.create(tmp_path, a_run())
+    Store.create(tmp_path, a_run()).append([a_row()])
     with pytest.raises(CovshiftError) as caught:
         Store.create(tmp_path, a_run(**changes))
     assert words in str(caught.value)
 
 
+def test_without_rows_settings_may_change(tmp_path):
+    Store.create(tmp_path, a_run(seed=1))
+    assert Store.create(tmp_path, a_run(seed=2)).run.settings.seed == 2
+
+
 def test_other_weights_are_refused(tmp_path):
-    Store.create(tmp_path, a_run())
+    Store.create(tmp_path, a_run()).append([a_row()])
     with pytest.raises(CovshiftError, match="model_digest"):
         Store.create(tmp_path, a_run().model_copy(update={"model_digest": "other"}))
 
 
 def test_how_cells_are_computed_may_change(tmp_path):
-    Store.create(tmp_path, a_run())
+    Store.create(tmp_path, a_run()).append([a_row()])
     Store.create(tmp_path, a_run(batch_size=3, device="cpu", methods="full,none,partial"))
 
 
 def test_a_run_is_extended(tmp_path):
-    Store.create(tmp_path, a_run(corruptions="fog", methods="none"))
+    Store.create(tmp_path, a_run(corruptions="fog", methods="none")).append([a_row()])
     store = Store.create(tmp_path, a_run(corruptions="snow", methods="none,full"), extend=True)
     assert store.run.settings.corruptions == ("snow", "fog")
     assert store.run.settings.methods == ("none", "full")
@@ -144,6 +153,40 @@ def test_rows_without_a_run_are_not_overwritten(tmp_path):
     (tmp_path / "rows.jsonl").write_text("")
     with pytest.raises(CovshiftError, match=r"rows but no run\.json"):
         Store.create(tmp_path, a_run())
+
+
+def test_extending_never_changes_the_choice_of_n(tmp_path):
+    Store.create(tmp_path, a_run(corruptions="fog")).append([a_row("fog/3/partial")])
+    with pytest.raises(CovshiftError, match="whose N was chosen"):
+        Store.create(tmp_path, a_run(corruptions="saturate"), extend=True)
+    assert Store(tmp_path).run.settings.corruptions == ("fog",)
+
+
+def _create(folder: Path, seed: int, together) -> None:
+    together.wait()
+    try:
+        Store.create(folder, a_run(seed=seed))
+    except CovshiftError:
+        sys.exit(3)
+    finally:
+        together.wait()  # nobody is gone before all have tried
+
+
+def test_of_two_that_begin_together_one_is_refused(tmp_path):
+    context = multiprocessing.get_context("spawn")
+    together = context.Barrier(2)
+    processes = [context.Process(target=_create, args=(tmp_path, seed, together)) for seed in (1, 2)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+    assert sorted(process.exitcode for process in processes) == [0, 3]
+
+
+def test_garbage_is_no_run(tmp_path):
+    (tmp_path / "run.json").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(CovshiftError, match="cannot read"):
+        Store(tmp_path)
 
 
 def test_a_claim_is_one_process_only(tmp_path):

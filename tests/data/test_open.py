@@ -48,6 +48,22 @@ def test_some_imagenet_classes_keep_their_indices(tmp_path):
     assert (data.classes, data.imagenet) == (1000, False)
 
 
+def test_imagenet_names_may_be_classes_of_their_own(tmp_path):
+    for seed, name in enumerate(["n02119789/a.png", "n01440764/b.png"]):
+        save(tmp_path / name, seed)
+    data = open_data(f"folder:{tmp_path}?wnids=no")
+    assert (data.labels.tolist(), data.classes) == ([0, 1], 2)
+
+
+def test_a_tree_that_was_cut_short_is_noticed(tmp_path):
+    for condition in ("fog/3", "snow/3"):
+        for number in range(2):
+            save(tmp_path / condition / f"n01440764/{number}.png", number)
+    (tmp_path / "snow/3/n01440764/1.png").unlink()
+    with pytest.raises(CovshiftError, match=r"got 1 and 2; the first that is not in both is n01440764/1\.png"):
+        open_data(f"imagenet-c:{tmp_path}")
+
+
 def test_numbers_are_ordered_as_numbers():
     assert class_indices({str(number) for number in range(12)}) == {str(number): number for number in range(12)}
 
@@ -58,6 +74,10 @@ def test_digest_follows_the_files(tmp_path):
     assert open_data(f"folder:{tmp_path}").digest == before
     save(tmp_path / "cat/b.png", 0)
     assert open_data(f"folder:{tmp_path}").digest != before
+    Image.new("RGB", (32, 32)).save(tmp_path / "cat/b.bmp")
+    black = open_data(f"folder:{tmp_path}").digest
+    Image.new("RGB", (32, 32), "white").save(tmp_path / "cat/b.bmp")  # of the same size in bytes
+    assert open_data(f"folder:{tmp_path}").digest != black
 
 
 @pytest.mark.parametrize("where", ["", "weather/"], ids=["flat", "as in the archives"])
@@ -126,7 +146,7 @@ def _wrong(tmp_path: Path) -> dict[str, str]:
         f"folder:{tmp_path}/nowhere": "expected a folder",
         f"folder:{tmp_path}/empty": "found none",
         f"folder:{tmp_path}/flat": "is in none",
-        f"folder:{tmp_path}/flat?size=3": "expected nothing after the question mark",
+        f"folder:{tmp_path}/flat?size=3": "unknown setting of folder:",
         f"imagenet-c:{tmp_path}/flat": "expected folders such as",
         f"cifar10-c:{tmp_path}/flat": "expected files such as",
         f"cifar10-c:{tmp_path}/c": "to hold 10 images, got 2",

@@ -8,7 +8,7 @@ from covshift.bench.metrics import Baseline, baseline_of
 from covshift.bench.settings import Settings
 from covshift.bench.store import Store
 from covshift.bench.table import tables, write
-from covshift.errors import CovshiftError, plural
+from covshift.errors import CovshiftError, Stopped, plural
 
 
 def given(**values: Any) -> dict[str, Any]:
@@ -28,8 +28,10 @@ def numbers(text: str | None, name: str) -> tuple[float, ...] | None:
 
 def bench(values: dict[str, Any], config: Path | None, out: Path | None, *, extend: bool, baseline: Path | None) -> str:
     """Run what is left to run, and give the table."""
+    from covshift.allocator import keep_freed_memory
     from covshift.bench.run import run
 
+    keep_freed_memory()
     settings = Settings.read(values, config)
     if out is None:
         raise CovshiftError("expected a folder for the results, e.g. --out runs/r18")
@@ -38,7 +40,7 @@ def bench(values: dict[str, Any], config: Path | None, out: Path | None, *, exte
     try:
         run(settings, out, extend=extend)
     except KeyboardInterrupt:
-        raise CovshiftError(f"stopped; what is done is in {out}, and the same command goes on from there") from None
+        raise Stopped(f"stopped; what is done is in {out}, and the same command goes on from there") from None
     return table(out, "text", baseline)
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from covshift.bench.evaluate import Evaluator
-from covshift.bench.methods import PARTIAL_PRIOR, Method
+from covshift.bench.methods import PARTIAL_PRIOR, Method, batch
 from covshift.bench.metrics import choose_prior
 from covshift.bench.plan import Cell, Plan
 from covshift.bench.screen import Screen
@@ -74,7 +74,7 @@ class LocalEngine:
                 corruption=condition.corruption,
                 severity=condition.severity,
                 method=method.name,
-                n=None if method.kind == "none" else method.n or errors.images,
+                n=None if method.kind == "none" else min(method.n or errors.images, errors.images),
                 prior=None if method.kind == "none" else method.prior,
                 images=errors.images,
                 top1_errors=errors.top1,
@@ -114,10 +114,6 @@ class LocalEngine:
             for method in chosen:
                 cell = Cell(condition, method)
                 if cell.name not in done:
-                    tried = next(
-                        c
-                        for c in self._plan.cells(condition)
-                        if (c.method.n, c.method.prior) == (method.n, method.prior)
-                    )
+                    tried = Cell(condition, batch(method.n or 1, method.prior or 0))
                     self._store.append([rows[tried.name].model_copy(update={"cell": cell.name, "method": method.name})])
                     self._screen.cells_done(self._done())

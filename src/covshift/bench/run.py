@@ -3,7 +3,7 @@
 import os
 import platform
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ import torch
 from covshift.bench.evaluate import Evaluator
 from covshift.bench.local import LocalEngine
 from covshift.bench.screen import Screen
-from covshift.bench.settings import Settings
+from covshift.bench.settings import PLANNED, Settings
 from covshift.bench.store import Run, Store
 from covshift.data import CLEAN, Condition, Data, open_data
 from covshift.data.selection import Selection, choose
@@ -41,7 +41,9 @@ def run(
     with Screen(show) as screen:
         screen.say(f"{settings.model} on {settings.data}, into {out}")
         data = open_data(settings.data)
-        settings = fit(settings, data)
+        if extend:
+            settings = with_held(settings, Path(out))
+        settings = fit(settings, data, screen.say)
         model = open_model(
             settings.model,
             mean=settings.mean,
@@ -57,8 +59,15 @@ def run(
     return store
 
 
-def fit(settings: Settings, data: Data) -> Settings:
-    """The settings for conditions that the data can give: what was not asked for by name is left out."""
+def with_held(settings: Settings, folder: Path) -> Settings:
+    """The settings, where nothing was said with those of the run that is extended."""
+    held = Store(folder).run.settings
+    update = {name: getattr(held, name) for name in PLANNED if name not in settings.model_fields_set}
+    return settings.model_copy(update=update)
+
+
+def fit(settings: Settings, data: Data, say: Callable[[str], None] = lambda text: None) -> Settings:
+    """The settings for conditions that the data can give: what was not asked for by name is left out, and said."""
     asked = settings.model_fields_set
     change: dict[str, Any] = {}
     if "clean" not in asked:
@@ -72,6 +81,11 @@ def fit(settings: Settings, data: Data) -> Settings:
             name for name in settings.corruptions if all(data.has(Condition(name, s)) for s in severities)
         )
     fitted = settings.model_copy(update=change)
+    left_out = [str(condition) for condition in settings.plan.conditions if condition not in fitted.plan.conditions]
+    if left_out:
+        say(f"{data.uri} does not have all conditions; left out: {', '.join(left_out)}")
+    if not fitted.plan.conditions:
+        raise CovshiftError(f"{data.uri} has no corruption at all of its severities; name corruptions and severities")
     for condition in fitted.plan.conditions:
         if not data.has(condition):
             what = "clean images" if condition == CLEAN else f"condition {condition}"
@@ -141,6 +155,7 @@ def describe(settings: Settings, model: Model, data: Data) -> Run:
         model_digest=model.digest,
         model_classes=model.classes,
         model_params=model.params,
+        model_uri=model.uri,
         preprocess=model.preprocess.as_dict(),
         data_digest=data.digest,
         data_images=len(data),

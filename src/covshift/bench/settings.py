@@ -10,6 +10,7 @@ from covshift.bench.methods import Method, grid, parse_method, parse_methods
 from covshift.bench.plan import Plan, plan
 from covshift.corruptions import category, names
 from covshift.corruptions.apply import check_severity
+from covshift.corruptions.pictures import check_quality
 from covshift.data.condition import SEVERITIES
 from covshift.data.selection import Making, Order
 from covshift.errors import CovshiftError, unknown
@@ -17,8 +18,8 @@ from covshift.errors import CovshiftError, unknown
 PLANNED = ("corruptions", "severities", "clean", "mixed", "methods", "grid")
 """What says which cells there are; a run may be extended by more."""
 
-FREE = ("device", "batch_size", "memory", "threads")
-"""What says how cells are computed, and changes no result beyond rounding."""
+FREE = ("device", "batch_size", "memory", "threads", "skip_broken")
+"""What says how cells are computed, and changes no result beyond rounding: a broken picture would have stopped it."""
 
 
 class Settings(BaseModel):
@@ -67,7 +68,7 @@ class Settings(BaseModel):
     skip_broken: bool = False
     batch_size: int | None = None
     device: str = "auto"
-    memory: str | None = None
+    memory: str | float | None = None
     threads: int | None = None
 
     @field_validator("corruptions", mode="before")
@@ -84,6 +85,8 @@ class Settings(BaseModel):
     @classmethod
     def _known_severities(cls, value: object) -> list[int]:
         given = [int(word) if word.isdecimal() else word for word in _words(value)]
+        if not given:
+            raise CovshiftError("expected at least one severity from 1 to 5")
         return sorted({check_severity(severity) for severity in given})  # type: ignore[arg-type]
 
     @field_validator("methods", mode="before")
@@ -97,6 +100,27 @@ class Settings(BaseModel):
     def _above_zero(cls, value: int | None) -> int | None:
         if value is not None and value < 1:
             raise ValueError("expected a number from 1")
+        return value
+
+    @field_validator("seed")
+    @classmethod
+    def _not_negative(cls, value: int) -> int:
+        if value < 0:
+            raise ValueError("expected a number from 0")
+        return value
+
+    @field_validator("jpeg")
+    @classmethod
+    def _known_quality(cls, value: int | None) -> int | None:
+        if value is not None:
+            check_quality(value)
+        return value
+
+    @field_validator("frost")
+    @classmethod
+    def _known_frost(cls, value: str) -> str:
+        if value not in ("procedural", "published") and not Path(value).is_dir():
+            raise ValueError("expected procedural, published or a folder of textures")
         return value
 
     @property
@@ -131,7 +155,8 @@ class Settings(BaseModel):
         except ValidationError as error:
             first = error.errors()[0]
             where = ".".join(map(str, first["loc"]))
-            raise CovshiftError(f"setting {where!r}: {first['msg']}, got {first['input']!r}") from error
+            reason = first["msg"].removeprefix("Value error, ")
+            raise CovshiftError(f"setting {where!r}: {reason}, got {first['input']!r}") from error
 
 
 def _words(value: object, *, split: bool = True) -> list[str]:

@@ -20,6 +20,7 @@ from covshift.files import replacing
 
 SCHEMA = 1
 _RUN, _ROWS, _LOCK = "run.json", "rows.jsonl", ".lock"
+_PRESENT = 2**30  # the byte of the lock file that all who work in a folder share
 
 
 class Row(BaseModel):
@@ -57,6 +58,7 @@ class Run(BaseModel):
     model_digest: str
     model_classes: int
     model_params: int
+    model_uri: str = ""
     preprocess: dict[str, Any]
     data_digest: str
     data_images: int
@@ -78,7 +80,7 @@ class Store:
         self._rows: list[Row] = []
         self._names: set[str] = set()
         self._read_to = 0
-        self._lock: int | None = None
+        self._lock = _Lock(folder / _LOCK)
 
     @classmethod
     def create(cls, folder: Path, run: Run, *, extend: bool = False) -> "Store":
@@ -89,17 +91,39 @@ class Store:
             run: what is about to be run.
             extend: add the conditions and methods of `run` to a run that has others.
         """
-        if (folder / _RUN).exists():
-            held = _read_run(folder / _RUN)
-            _check_same(folder, held, run, extend)
-            if not extend or held.settings == run.settings:
-                return cls(folder)
-            run = held.model_copy(update={"settings": _joined(held.settings, run.settings)})
-        elif (folder / _ROWS).exists():
-            raise CovshiftError(f"{folder} has rows but no {_RUN}; put that back, or use another folder")
-        with replacing(folder / _RUN) as part:
-            part.write_text(run.model_dump_json(indent=1) + "\n")
-        return cls(folder)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise CovshiftError(f"cannot make the folder {folder}: {error.strerror or error}") from error
+        lock = _Lock(folder / _LOCK)
+        with lock.hold(0):
+            alone = lock.enter()
+            if (folder / _RUN).exists():
+                store = cls(folder)
+                # What was only begun, with a setting that turned out to be wrong, may begin again.
+                if store.rows() or not alone:
+                    run = store._continued(run, extend)
+            elif (folder / _ROWS).exists():
+                raise CovshiftError(f"{folder} has rows but no {_RUN}; put that back, or use another folder")
+            with replacing(folder / _RUN) as part:
+                part.write_text(run.model_dump_json(indent=1) + "\n")
+        made = cls(folder)
+        made._lock = lock
+        return made
+
+    def _continued(self, run: Run, extend: bool) -> Run:
+        """What the folder's run is when `run` goes on with it."""
+        _check_same(self.folder, self.run, run, extend)
+        if not extend:
+            return self.run
+        settings = _joined(self.run.settings, run.settings)
+        chosen = {method.name for method in settings.plan.chosen}
+        if settings.plan.holdout != self.run.settings.plan.holdout and any(row.method in chosen for row in self.rows()):
+            raise CovshiftError(
+                f"{self.folder} has rows of {', '.join(chosen)}, whose N was chosen on its holdout corruptions; adding "
+                "others would change it; use another --out"
+            )
+        return self.run.model_copy(update={"settings": settings})
 
     def rows(self) -> list[Row]:
         """All finished cells, in the order in which they were finished."""
@@ -129,17 +153,18 @@ class Store:
     def append(self, rows: Sequence[Row]) -> None:
         """Add finished cells; what another process has added already is left as it is."""
         try:
-            with self._locked(0), (self.folder / _ROWS).open("ab") as file:
+            # Without a buffer: it would write what is left of a row when the file is closed.
+            with self._lock.hold(0), (self.folder / _ROWS).open("ab", buffering=0) as file:
                 done = self.done()
                 if file.tell() > self._read_to:
                     file.truncate(self._read_to)  # half a line, of a process that was killed
-                new = [row.model_dump_json() + "\n" for row in rows if row.cell not in done]
+                new = "".join(row.model_dump_json() + "\n" for row in rows if row.cell not in done).encode()
                 try:
-                    file.write("".join(new).encode())
-                    file.flush()
+                    while new:
+                        new = new[file.write(new) :]
                     os.fsync(file.fileno())
                 except OSError:
-                    os.ftruncate(file.fileno(), self._read_to)
+                    file.truncate(self._read_to)
                     raise
         except OSError as error:
             raise CovshiftError(
@@ -154,24 +179,45 @@ class Store:
             place: the condition's number in the run.
             wait: until the other one is done, or dead.
         """
-        with self._locked(place + 1, wait=wait) as mine:
+        with self._lock.hold(place + 1, wait=wait) as mine:
             yield mine
 
+
+class _Lock:
+    """A file whose bytes are locks; the system lets go of them when the process dies."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self._opened: int | None = None
+
     @contextmanager
-    def _locked(self, byte: int, *, wait: bool = True) -> Iterator[bool]:
-        """Hold the lock on a byte of the lock file; the system lets go of it when the process dies."""
-        if self._lock is None:
-            # Kept open: closing any handle of a file lets go of all locks that the process has on it.
-            self._lock = os.open(self.folder / _LOCK, os.O_RDWR | os.O_CREAT, 0o644)
+    def hold(self, byte: int, *, wait: bool = True) -> Iterator[bool]:
+        """Hold one of the locks; give whether it could be had."""
         try:
-            fcntl.lockf(self._lock, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB), 1, byte)
+            if self._opened is None:
+                # Kept open: closing any handle of a file lets go of all locks that the process has on it.
+                self._opened = os.open(self._file, os.O_RDWR | os.O_CREAT, 0o644)
+            fcntl.lockf(self._opened, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB), 1, byte)
         except BlockingIOError:
             yield False
             return
+        except OSError as error:
+            raise CovshiftError(f"cannot lock {self._file}: {error.strerror or error}") from error
         try:
             yield True
         finally:
-            fcntl.lockf(self._lock, fcntl.LOCK_UN, 1, byte)
+            fcntl.lockf(self._opened, fcntl.LOCK_UN, 1, byte)
+
+    def enter(self) -> bool:
+        """Count this process in for as long as it lives; give whether it is the only one. Hold a lock meanwhile."""
+        assert self._opened is not None
+        try:
+            fcntl.lockf(self._opened, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, _PRESENT)
+            alone = True
+        except BlockingIOError:
+            alone = False
+        fcntl.lockf(self._opened, fcntl.LOCK_SH, 1, _PRESENT)
+        return alone
 
 
 def _read_run(file: Path) -> Run:
@@ -179,8 +225,8 @@ def _read_run(file: Path) -> Run:
         text = file.read_text()
     except FileNotFoundError:
         raise CovshiftError(f"there is no run in {file.parent}: expected a {file.name} there") from None
-    except OSError as error:
-        raise CovshiftError(f"cannot read {file}: {error.strerror or error}") from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise CovshiftError(f"cannot read {file}: {error}; use another folder, or delete this one") from error
     try:
         run = Run.model_validate_json(text)
     except ValidationError as error:
@@ -195,9 +241,14 @@ def _check_same(folder: Path, held: Run, new: Run, extend: bool) -> None:
     before, now = (_comparable(run.settings) for run in (held, new))
     free = {*FREE, *(PLANNED if extend else ())}
     other = {name: (before[name], now[name]) for name in now if name not in free and before[name] != now[name]}
-    for name in ("model_digest", "data_digest", "preprocess"):
+    for name in ("data_digest", "preprocess"):
         if not other and getattr(held, name) != getattr(new, name):
             other[name] = (getattr(held, name), getattr(new, name))
+    if not other and held.model_digest != new.model_digest:
+        raise CovshiftError(
+            f"{folder} holds a run of other weights (model_digest differs); does the model have the same each time it "
+            "is opened? Use another --out"
+        )
     if other:
         name, (was, wants) = next(iter(other.items()))
         more = f" (and {len(other) - 1} more)" if len(other) > 1 else ""

@@ -10,12 +10,13 @@ from rich.console import Console
 from rich.table import Table as RichTable
 
 from covshift.bench import metrics
-from covshift.bench.methods import grid, parse_method
+from covshift.bench.evaluate import TOP
+from covshift.bench.methods import batch, grid, parse_method
 from covshift.bench.metrics import AS_PUBLISHED, Baseline, Rate, mean_rate, rate
 from covshift.bench.store import Row, Run
 from covshift.corruptions import names
 from covshift.data.condition import CLEAN, MIXED, SEVERITIES, Condition
-from covshift.errors import unknown
+from covshift.errors import plural, unknown
 
 
 class Line(NamedTuple):
@@ -73,8 +74,9 @@ def methods_table(rows: Sequence[Row], run: Run, baseline: Baseline | None = Non
         return Line(label, tuple(values), best.value - first.value if first and best else None)
 
     lines = [line("clean", [rates[m].get(CLEAN) for m in methods])]
-    lines.append(line(f"mean of {len(tested)} corruptions", over(tested)))
-    lines.append(line("  its top-5 error", over(tested, top5)))
+    lines.append(line(f"mean of {plural(len(tested), 'corruption')}", over(tested)))
+    if run.model_classes > TOP:
+        lines.append(line("  its top-5 error", over(tested, top5)))
     why_not = _why_no_mce(run, baseline)
     if why_not is None:
         yardstick = baseline or AS_PUBLISHED
@@ -84,6 +86,9 @@ def methods_table(rows: Sequence[Row], run: Run, baseline: Baseline | None = Non
     lines.append(line("mean of holdout", over(held_out)))
     lines.append(line("mixed", [rates[m].get(MIXED) for m in methods]))
     lines += [line(name, over([name])) for name in (*tested, *held_out)]
+    if why_not is None:
+        found = [metrics.corruption_errors(each, yardstick) for each in errors]
+        lines += [line(f"CE of {name}", [_plain(each.get(name)) for each in found]) for name in (*tested, *held_out)]
     shown = tuple(each for each in lines if any(each.values))
     columns = tuple(_column(name, rows) for name in methods)
     notes = [] if why_not is None else [f"no mCE: {why_not}"]
@@ -104,8 +109,8 @@ def grid_table(rows: Sequence[Row], run: Run) -> Table:
     priors = sorted({method.prior or 0 for method in methods})
 
     def value(n: int, prior: float) -> Rate | None:
-        name = f"batch:n={n},N={prior:g}"
-        return mean_rate(found[name, c] for c in wanted) if all((name, c) in found for c in wanted) else None
+        name = batch(n, prior).name
+        return mean_rate(found[name, c] for c in wanted) if wanted and all((name, c) in found for c in wanted) else None
 
     lines = [Line(f"n = {n}", tuple(value(n, prior) for prior in priors)) for n in sorted({m.n or 0 for m in methods})]
     shown = tuple(each for each in lines if any(each.values))
@@ -121,6 +126,8 @@ def _why_no_mce(run: Run, baseline: Baseline | None) -> str | None:
         )
     if not set(names("test")) <= set(settings.corruptions) or settings.severities != SEVERITIES:
         return "it takes all 15 test corruptions at all 5 severities"
+    if baseline is not None and not set(names("test")) <= baseline.errors.keys():
+        return f"the baseline {baseline.name} lacks some of the 15 test corruptions at all 5 severities"
     return None
 
 
@@ -150,7 +157,10 @@ def as_text(table: Table) -> str:
         drawn.add_column(name, justify="right")
     for line in table.lines:
         *values, change = _cells(line)
-        halves = [f" ±{50 * (v.high - v.low):.1f}" if v and v.high > v.low else "" for v in line.values]
+        # Wilson's interval is longer on one side; the longer one is shown.
+        halves = [
+            f" ±{100 * max(v.high - v.value, v.value - v.low):.1f}" if v and v.high > v.low else "" for v in line.values
+        ]
         drawn.add_row(line.label, *(value + half for value, half in zip(values, halves, strict=True)), change)
     console = Console(file=io.StringIO(), width=200)
     console.print(drawn)

@@ -124,8 +124,10 @@ def _read_npz(file: Path) -> dict[str, NDArray[Any]]:
             return dict(arrays)
     except FileNotFoundError:
         raise CovshiftError(f"there is no file {file}") from None
-    except (OSError, ValueError, EOFError, AttributeError, zipfile.BadZipFile) as error:
-        raise CovshiftError(f"{file} is no whole npz file ({error})") from error
+    except (OSError, ValueError, EOFError, AttributeError, TypeError, zipfile.BadZipFile) as error:
+        raise CovshiftError(
+            f"{file} is no whole npz file ({error}); for npy files: npz:IMAGES?labels=LABELS"
+        ) from error
 
 
 def _sample(images: NDArray[Any]) -> str:

@@ -1,5 +1,6 @@
 """`folder:DIR`: a folder of pictures for each class."""
 
+import hashlib
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -12,6 +13,8 @@ from covshift.data.condition import Condition
 from covshift.errors import CovshiftError
 from covshift.uri import Uri
 
+_SAMPLES = 64  # files whose content a digest looks at
+
 
 class Folder(FileData):
     """Pictures by class folder, in the order of their paths, in which `covshift corrupt` counts, too.
@@ -20,19 +23,25 @@ class Folder(FileData):
     have ImageNet's class indices, also where only some of them are there.
     """
 
-    def __init__(self, uri: str, root: Path) -> None:
+    def __init__(self, uri: str, root: Path, *, wnids_count: bool = True) -> None:
         self.uri = uri
         self.root = root
         self.paths = pictures(root)
         stray = next((path for path in self.paths if len(path.parts) < 2), None)
         if stray is not None:
             raise CovshiftError(f"expected a folder for each class in {root}, but {stray} is in none")
-        index = class_indices({path.parts[0] for path in self.paths})
+        index = class_indices({path.parts[0] for path in self.paths}, wnids_count=wnids_count)
         self.labels = np.array([index[path.parts[0]] for path in self.paths], np.int64)
-        by_wnid = is_imagenet(index)
+        by_wnid = wnids_count and is_imagenet(index)
         self.classes = len(wnids()) if by_wnid else len(index)
         self.imagenet = by_wnid and len(index) == len(wnids())
-        self.digest = digest_of((path.as_posix(), (root / path).stat().st_size) for path in self.paths)
+        sizes = [(path.as_posix(), (root / path).stat().st_size) for path in self.paths]
+        self.digest = digest_of([*sizes, self._sample()])
+
+    def _sample(self) -> list[str]:
+        """Digests of some of the files, evenly spaced: all of ImageNet would take minutes to read."""
+        some = self.paths[:: max(1, len(self.paths) // _SAMPLES)]
+        return [hashlib.sha256((self.root / path).read_bytes()).hexdigest() for path in some]
 
     def file(self, condition: Condition, index: int) -> Path:
         """Where an image is."""
@@ -40,23 +49,26 @@ class Folder(FileData):
 
 
 def open_folder(uri: Uri) -> Folder:
-    """`folder:DIR`."""
-    uri.check_query()
-    return Folder(uri.text, Path(uri.name).expanduser())
+    """`folder:DIR`; `?wnids=no` where ImageNet's names are classes of their own, for a model with that many."""
+    uri.check_query("wnids")
+    wish = uri.query.get("wnids", "yes")
+    if wish not in ("yes", "no"):
+        raise CovshiftError(f"expected wnids=yes or wnids=no, got {wish!r}")
+    return Folder(uri.text, Path(uri.name).expanduser(), wnids_count=wish == "yes")
 
 
-def class_indices(folders: set[str]) -> dict[str, int]:
-    """The class that each folder stands for.
+def class_indices(folders: set[str], *, wnids_count: bool = True) -> dict[str, int]:
+    """The class that each folder stands for; with `wnids_count`, ImageNet's names have ImageNet's indices.
 
     >>> class_indices({"10", "9"})
     {'9': 0, '10': 1}
     >>> class_indices({"n01443537"})
     {'n01443537': 1}
     """
-    if is_imagenet(folders):
+    if wnids_count and is_imagenet(folders):
         return {name: wnids()[name] for name in sorted(folders)}
     by_number = all(name.isdecimal() for name in folders)
-    ordered = sorted(folders, key=int) if by_number else sorted(folders)
+    ordered = sorted(sorted(folders), key=int) if by_number else sorted(folders)
     return {name: position for position, name in enumerate(ordered)}
 
 

@@ -3,6 +3,8 @@
 from pathlib import Path
 
 from covshift.corruptions import names
+from covshift.corruptions.tree import pictures
+from covshift.data.base import digest_of
 from covshift.data.condition import SEVERITIES, Condition
 from covshift.data.folder import Folder
 from covshift.errors import CovshiftError
@@ -17,6 +19,16 @@ class ImageNetC(Folder):
         super().__init__(uri, next(iter(places.values())))
         self.places = places
         self.stored = frozenset(places)
+        self.digest = digest_of([self.digest, sorted(places)])
+        # All of them would take long to list; a tree that was cut short rarely is in the same way everywhere.
+        for condition in (list(places)[len(places) // 2], list(places)[-1]):
+            other = pictures(places[condition])
+            if other != self.paths:
+                odd = sorted(set(other) ^ set(self.paths))[0]
+                raise CovshiftError(
+                    f"expected the same pictures in {self.root} and {places[condition]}, got {len(self.paths)} and "
+                    f"{len(other)}; the first that is not in both is {odd}"
+                )
 
     def file(self, condition: Condition, index: int) -> Path:
         """Where an image is."""

@@ -85,7 +85,6 @@ class Selection:
     ) -> None:
         self.data = data
         self.indices = list(indices)
-        self.broken: dict[Condition, int] = {}
         self._prepare = prepare
         self._making = making or Making()
         self._room = memory / 2
@@ -105,12 +104,10 @@ class Selection:
 
     def make(self, condition: Condition) -> Iterator[Batch]:
         """Read, prepare and corrupt the images, some at a time."""
-        self.broken[condition] = 0
         for start in range(0, len(self), _CHUNK):
             indices = self.indices[start : start + _CHUNK]
             images = self._mixture(indices) if condition == MIXED else self._some(condition, indices)
             kept = [(index, image) for index, image in zip(indices, images, strict=True) if image is not None]
-            self.broken[condition] += len(indices) - len(kept)
             if kept:
                 yield Batch(self._stack([image for _, image in kept]), self.data.labels[[index for index, _ in kept]])
 
