@@ -8,6 +8,7 @@ from torch import nn
 from torch.optim import SGD, Optimizer
 
 from covshift.errors import CovshiftError, is_number, unknown
+from covshift.models.builtin import open_builtin
 from covshift.models.cifar import Norm, ResNet
 from covshift.models.imagenet import imagenet_resnet
 from covshift.recipes.augment import Augment
@@ -26,6 +27,8 @@ class Recipe:
     width: int = 16
     norm: Norm = "batch"
     augment: Augment = "crop"
+    start: str | None = None
+    """The built-in network whose weights training begins from; otherwise they are drawn."""
     epochs: int = 24
     batch: int = 128
     rate: float = 0.2
@@ -35,15 +38,21 @@ class Recipe:
     nesterov: bool = True
     schedule: Literal["cycle", "steps"] = "cycle"
     """A linear rise and half a cosine down to zero, or a tenth of the rate after 30, 60 and 90 % of the steps."""
+    cycles: int = 1
+    """Into how many equal cycles the epochs are divided; each goes up to half the rate of the one before."""
 
     def __post_init__(self) -> None:
         if not is_number(self.epochs, whole=True) or self.epochs < 1:
             raise CovshiftError(f"expected at least one epoch, got {self.epochs!r}")
+        if not is_number(self.cycles, whole=True) or self.cycles < 1:
+            raise CovshiftError(f"expected at least one cycle, got {self.cycles!r}")
         if not is_number(self.rate) or not 0 < self.rate < math.inf:
             raise CovshiftError(f"expected a learning rate above 0, got {self.rate!r}")
 
     def network(self, classes: int = 10) -> nn.Module:
         """The network before training."""
+        if self.start is not None:
+            return open_builtin(self.start).network
         if self.data == "imagenet":
             return imagenet_resnet(self.depth, self.norm, classes)
         return ResNet(self.depth, self.width, self.norm, classes)
@@ -62,12 +71,16 @@ class Recipe:
 
         >>> [round(Recipe("net", rate=1.0).rate_at(progress), 3) for progress in (0.075, 0.15, 0.575, 1.0)]
         [0.5, 1.0, 0.5, 0.0]
+        >>> [round(Recipe("net", rate=1.0, cycles=2).rate_at(progress), 3) for progress in (0.075, 0.5, 0.575, 1.0)]
+        [1.0, 0.0, 0.5, 0.0]
         """
         if self.schedule == "steps":
             return self.rate * 0.1 ** sum(progress > part for part in (0.3, 0.6, 0.9))
+        cycle, progress = divmod(progress * self.cycles, 1)
+        highest = self.rate / 2**cycle
         if progress < WARMUP:
-            return self.rate * progress / WARMUP
-        return self.rate * (1 + math.cos(math.pi * (progress - WARMUP) / (1 - WARMUP))) / 2
+            return highest * progress / WARMUP
+        return highest * (1 + math.cos(math.pi * (progress - WARMUP) / (1 - WARMUP))) / 2
 
 
 _PAPER: Any = {"epochs": 100, "batch": 256, "rate": 0.1, "decay": 1e-4, "nesterov": False, "schedule": "steps"}
@@ -76,10 +89,10 @@ _SHORT: dict[str, Norm] = {"gn": "group", "fixup": "fixup"}
 RECIPES = {
     recipe.name: recipe
     for recipe in (
-        Recipe("resnet20"),
+        Recipe("resnet20", epochs=48, cycles=2),
         Recipe("resnet32", depth=32),
-        Recipe("resnet20-augmix", augment="augmix", epochs=16),
-        Recipe("resnet20-noise", augment="noise"),
+        Recipe("resnet20-augmix", augment="augmix", start="resnet20", epochs=8, rate=0.1),
+        Recipe("resnet20-noise", augment="noise", start="resnet20", epochs=8, rate=0.1),
         Recipe("resnet20-gn", norm="group", rate=0.1),
         Recipe("resnet20-fixup", norm="fixup", rate=0.1),
         # As in the paper: SGD at 0.1 with momentum 0.9, weight decay 1e-4, 100 epochs in batches of 256.
