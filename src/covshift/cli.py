@@ -105,7 +105,10 @@ def bench(
     model: Annotated[str | None, typer.Option(help="Which model, e.g. torchvision:resnet18.")] = None,
     data: Annotated[str | None, typer.Option(help="Which images, e.g. folder:val or imagenet-c:DIR.")] = None,
     out: Annotated[Path | None, typer.Option(help="The run folder; the same command again goes on there.")] = None,
-    config: Annotated[Path | None, typer.Option(help="A YAML file with any of these settings.")] = None,
+    config: Annotated[
+        Path | None, typer.Option(help="A YAML file with any of these settings, or with those of several runs.")
+    ] = None,
+    builtin: Annotated[bool, typer.Option("--builtin", help="The built-in networks on CIFAR-10.")] = False,
     corruptions: Annotated[
         list[str] | None, typer.Option(help="Names, or test, holdout, all.", show_default="all 19")
     ] = None,
@@ -148,6 +151,8 @@ def bench(
     covshift bench --model torchvision:resnet18 --data folder:val --out runs/r18
 
     covshift bench --table runs/r18 --markdown
+
+    covshift bench --builtin --limit 10000
     """
     from covshift.bench import command
 
@@ -186,6 +191,8 @@ def bench(
                 memory=memory,
                 threads=threads,
             )
+            if builtin:
+                config, out = command.builtin(values, config, out)
             typer.echo(command.bench(values, config, out, extend=extend, baseline=baseline))
 
 

@@ -18,15 +18,6 @@ def test_defaults_are_the_papers():
     assert len(plan.all_names()) == len(set(plan.all_names())) == 96 * 3 + 20 * len(PRIORS)
 
 
-def test_the_command_line_comes_before_yaml(tmp_path):
-    file = tmp_path / "bench.yaml"
-    file.write_text("model: m:y\nlimit: 5\nskip-broken: true\nseverities: [1, 5]\nmethods: [none, 'batch:n=8,N=4']\n")
-    settings = Settings.read({"data": "d:x", "limit": 7}, file)
-    assert (settings.model, settings.limit, settings.skip_broken) == ("m:y", 7, True)
-    assert settings.severities == (1, 5)
-    assert settings.methods == ("none", "batch:n=8,N=4")
-
-
 def test_groups_lists_and_order():
     settings = Settings.read({**GIVEN, "corruptions": ["snow,fog", "holdout"], "severities": "5,1,5", "mixed": True})
     assert settings.corruptions == ("snow", "fog", "speckle_noise", "gaussian_blur", "spatter", "saturate")
@@ -65,13 +56,3 @@ def test_bad_settings(given, words):
     with pytest.raises(CovshiftError) as caught:
         Settings.read(given)
     assert words in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("content", "words"), [("- a\n", "expected settings"), ("a: [", "no YAML"), (None, "cannot read")]
-)
-def test_bad_yaml(tmp_path, content, words):
-    if content is not None:
-        (tmp_path / "x.yaml").write_text(content)
-    with pytest.raises(CovshiftError, match=words):
-        Settings.read(GIVEN, tmp_path / "x.yaml")

@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Any
 
 from covshift.bench.metrics import Baseline, baseline_of
-from covshift.bench.settings import Settings
 from covshift.bench.store import Store
-from covshift.bench.table import tables, write
+from covshift.bench.suite import BUILTIN, open_runs, read_runs
+from covshift.bench.table import overview, tables, write
 from covshift.errors import CovshiftError, Stopped, plural
 
 
@@ -26,38 +26,53 @@ def numbers(text: str | None, name: str) -> tuple[float, ...] | None:
         raise CovshiftError(f"expected --{name} as three numbers such as 0.5,0.5,0.5, got {text!r}") from None
 
 
+def builtin(values: dict[str, Any], config: Path | None, out: Path | None) -> tuple[Path, Path]:
+    """The settings of the built-in benchmark and the folder for its results."""
+    for name, value in {"model": values.get("model"), "data": values.get("data"), "config": config}.items():
+        if value is not None:
+            raise CovshiftError(f"--builtin brings its own networks and images; leave out --{name}, or --builtin")
+    return BUILTIN, out or Path("runs/builtin")
+
+
 def bench(values: dict[str, Any], config: Path | None, out: Path | None, *, extend: bool, baseline: Path | None) -> str:
     """Run what is left to run, and give the table."""
     from covshift.allocator import keep_freed_memory
     from covshift.bench.run import run
 
     keep_freed_memory()
-    settings = Settings.read(values, config)
+    runs = read_runs(values, config)
     if out is None:
         raise CovshiftError("expected a folder for the results, e.g. --out runs/r18")
     if baseline is not None:
         read_baseline(baseline)  # better now than after hours
     try:
-        run(settings, out, extend=extend)
+        for name, settings in runs.items():
+            run(settings, out / name, extend=extend)
     except KeyboardInterrupt:
         raise Stopped(f"stopped; what is done is in {out}, and the same command goes on from there") from None
     return table(out, "text", baseline)
 
 
 def table(folder: Path, kind: str, baseline: Path | None = None) -> str:
-    """The table of a run folder."""
-    store = Store(folder)
+    """The table of a run folder, or of a folder of runs: a line for each."""
+    runs = open_runs(folder)
+    if len(runs) > 1:
+        return write([overview({name: (store.rows(), store.run) for name, store in runs.items()})], kind)
+    (store,) = runs.values()
     return write(tables(store.rows(), store.run, read_baseline(baseline) if baseline else None), kind)
 
 
 def rows(folder: Path) -> str:
-    """The rows of a run folder as JSON lines."""
-    return "\n".join(row.model_dump_json() for row in Store(folder).rows())
+    """The rows of a run folder, or of all in a folder, as JSON lines."""
+    return "\n".join(row.model_dump_json() for store in open_runs(folder).values() for row in store.rows())
 
 
 def status(folder: Path) -> str:
-    """How far a run is."""
-    store = Store(folder)
+    """How far a run is, or each in a folder."""
+    return "\n\n".join(_status(store) for store in open_runs(folder).values())
+
+
+def _status(store: Store) -> str:
     names = store.run.settings.plan.all_names()
     done = store.done()
     left = [name for name in names if name not in done]

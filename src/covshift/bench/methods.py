@@ -10,6 +10,9 @@ from covshift.errors import CovshiftError, unknown
 
 Kind = Literal["none", "batch", "stream", "reverse"]
 
+SCENARIOS = ("none", "partial", "full")
+"""The paper's: ad hoc, and adapted with little and with all data."""
+
 PARTIAL_IMAGES = 8
 PARTIAL_PRIOR = 16.0
 """N for `partial` where no holdout corruption helps to choose it."""

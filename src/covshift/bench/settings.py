@@ -3,10 +3,9 @@
 from pathlib import Path
 from typing import Any, Self
 
-import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
 
-from covshift.bench.methods import Method, grid, parse_method, parse_methods
+from covshift.bench.methods import SCENARIOS, Method, grid, parse_method, parse_methods
 from covshift.bench.plan import Plan, plan
 from covshift.corruptions import category, names
 from covshift.corruptions.apply import check_severity
@@ -53,7 +52,7 @@ class Settings(BaseModel):
     severities: tuple[int, ...] = SEVERITIES
     clean: bool = True
     mixed: bool = False
-    methods: tuple[str, ...] = ("none", "partial", "full")
+    methods: tuple[str, ...] = SCENARIOS
     grid: bool = False
     limit: int | None = None
     order: Order = "shuffled"
@@ -139,9 +138,8 @@ class Settings(BaseModel):
         return Making(self.seed, self.frost, self.jpeg)
 
     @classmethod
-    def read(cls, given: dict[str, Any], file: Path | None = None) -> Self:
-        """Settings from what was `given`, over what a YAML file says, over the defaults."""
-        values = (_read_yaml(file) if file else {}) | given
+    def read(cls, values: dict[str, Any]) -> Self:
+        """Settings from values by name, over the defaults."""
         for name in values:
             if name not in cls.model_fields:
                 raise unknown("setting", name, cls.model_fields)
@@ -164,15 +162,3 @@ def _words(value: object, *, split: bool = True) -> list[str]:
     parts = value if isinstance(value, list | tuple) else [value]
     texts = [str(part) for part in parts]
     return [word.strip() for text in texts for word in text.split(",") if word.strip()] if split else texts
-
-
-def _read_yaml(file: Path) -> dict[str, Any]:
-    try:
-        content = yaml.safe_load(file.read_text())
-    except OSError as error:
-        raise CovshiftError(f"cannot read the settings {file}: {error.strerror or error}") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise CovshiftError(f"{file} is no YAML: {error}") from error
-    if not isinstance(content, dict):
-        raise CovshiftError(f"expected settings such as 'model: torchvision:resnet18' in {file}")
-    return {str(key).replace("-", "_"): value for key, value in content.items()}

@@ -220,6 +220,11 @@ class _Lock:
         return alone
 
 
+def holds_a_run(folder: Path) -> bool:
+    """Whether this is a run folder."""
+    return (folder / _RUN).exists()
+
+
 def _read_run(file: Path) -> Run:
     try:
         text = file.read_text()

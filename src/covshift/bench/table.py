@@ -3,7 +3,7 @@
 import csv
 import io
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from rich.console import Console
@@ -11,7 +11,7 @@ from rich.table import Table as RichTable
 
 from covshift.bench import metrics
 from covshift.bench.evaluate import TOP
-from covshift.bench.methods import batch, grid, parse_method
+from covshift.bench.methods import SCENARIOS, batch, grid, parse_method
 from covshift.bench.metrics import AS_PUBLISHED, Baseline, Rate, mean_rate, rate
 from covshift.bench.store import Row, Run
 from covshift.corruptions import names
@@ -44,26 +44,43 @@ def tables(rows: Sequence[Row], run: Run, baseline: Baseline | None = None) -> l
     return found
 
 
+Rates = dict[str, dict[Condition, Rate]]
+"""The error of each method in each condition."""
+
+
+def overview(runs: Mapping[str, tuple[Sequence[Row], Run]]) -> Table:
+    """A line for each run: the mean over its test corruptions by method, and the clean error before; Δ as below."""
+    methods = [name for name in SCENARIOS if any(row.method == name for rows, _ in runs.values() for row in rows)]
+    lines = []
+    for name, (rows, run) in runs.items():
+        rates = _rates(rows, methods)
+        tested = [each for each in run.settings.corruptions if each in names("test")]
+        severities = run.settings.severities
+        means = [_mean(rates[method], tested, severities) for method in methods]
+        before, after = (means[methods.index(each)] if each in methods else None for each in ("none", "full"))
+        images = max((row.images for row in rows), default=0)
+        levels = f" × {len(severities)}" if len(severities) > 1 else f" at severity {severities[0]}"
+        lines.append(
+            Line(
+                f"{name}: {plural(len(tested), 'corruption')}{levels}, {images} images",
+                (rates.get("none", {}).get(CLEAN), *means),
+                after.value - before.value if before and after else None,
+            )
+        )
+    data = ", ".join(dict.fromkeys(run.settings.data for _, run in runs.values()))
+    return Table(f"mean error in % on {data}", ("clean", *methods), tuple(lines))
+
+
 def methods_table(rows: Sequence[Row], run: Run, baseline: Baseline | None = None) -> Table:
     """Top-1 error by method: clean, the means and mCE, and each corruption; Δ is the last method against `none`."""
     methods = [name for name in run.settings.methods if any(row.method == name for row in rows)]
-    rates = {
-        name: {Condition(r.corruption, r.severity): rate(r.top1_errors, r.images) for r in rows if r.method == name}
-        for name in methods
-    }
-    top5 = {
-        name: {Condition(r.corruption, r.severity): rate(r.top5_errors, r.images) for r in rows if r.method == name}
-        for name in methods
-    }
+    rates, top5 = _rates(rows, methods), _rates(rows, methods, top5=True)
     severities = run.settings.severities
     tested = [name for name in run.settings.corruptions if name in names("test")]
     held_out = [name for name in run.settings.corruptions if name in names("holdout")]
 
-    def over(corruptions: Sequence[str], of: dict[str, dict[Condition, Rate]] = rates) -> list[Rate | None]:
-        wanted = [Condition(name, severity) for name in corruptions for severity in severities]
-        return [
-            mean_rate(of[m][c] for c in wanted) if wanted and set(wanted) <= of[m].keys() else None for m in methods
-        ]
+    def over(corruptions: Sequence[str], of: Rates = rates) -> list[Rate | None]:
+        return [_mean(of[method], corruptions, severities) for method in methods]
 
     # Reverse is measured on clean images: a difference to errors on corrupted ones would mean nothing.
     compared = [name for name in methods if name not in ("none", "reverse")]
@@ -99,6 +116,21 @@ def methods_table(rows: Sequence[Row], run: Run, baseline: Baseline | None = Non
     if broken:
         notes.append(f"up to {broken} images of a condition could not be read and were left out")
     return Table(f"{run.settings.model} on {run.settings.data}: error in %", columns, shown, tuple(notes))
+
+
+def _rates(rows: Sequence[Row], methods: Sequence[str], *, top5: bool = False) -> Rates:
+    found: Rates = {name: {} for name in methods}
+    for row in rows:
+        if row.method in found:
+            errors = row.top5_errors if top5 else row.top1_errors
+            found[row.method][Condition(row.corruption, row.severity)] = rate(errors, row.images)
+    return found
+
+
+def _mean(rates: Mapping[Condition, Rate], corruptions: Sequence[str], severities: Sequence[int]) -> Rate | None:
+    """The mean over corruptions and severities; None where one is missing."""
+    wanted = [Condition(name, severity) for name in corruptions for severity in severities]
+    return mean_rate(rates[c] for c in wanted) if wanted and all(c in rates for c in wanted) else None
 
 
 def grid_table(rows: Sequence[Row], run: Run) -> Table:

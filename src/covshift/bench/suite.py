@@ -1,0 +1,69 @@
+"""Several runs in one: a YAML file with the settings that they share and, under `runs`, those of each by its name."""
+
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from covshift.bench.settings import Settings
+from covshift.bench.store import Store, holds_a_run
+from covshift.errors import CovshiftError
+
+BUILTIN = Path(__file__).with_name("builtin.yaml")
+"""The built-in benchmark: the networks and images that `make demo` shows."""
+
+
+def read_runs(given: dict[str, Any], file: Path | None = None) -> dict[str, Settings]:
+    """The settings of each run from what was `given`, over what a YAML file says of it, over what it says of all.
+
+    Args:
+        given: on the command line.
+        file: of one run or, with `runs`, of several.
+
+    Returns:
+        Settings by the name of the run, which is that of its folder; one run alone has none.
+    """
+    shared = _read_yaml(file) if file else {}
+    if "runs" not in shared:
+        return {"": Settings.read(shared | given)}
+    runs = shared.pop("runs")
+    if not isinstance(runs, dict) or not runs:
+        raise CovshiftError(f"expected runs in {file} as names with their settings, e.g. 'r18: {{model: …}}'")
+    found = {}
+    for name, own in runs.items():
+        if not isinstance(name, str) or name in ("", ".", "..") or Path(name).name != name:
+            raise CovshiftError(f"expected a name for a folder of each of the runs in {file}, got {name!r}")
+        if not isinstance(own, dict):
+            raise CovshiftError(f"expected settings of the run {name!r} in {file}, e.g. 'model: builtin:resnet20'")
+        try:
+            found[name] = Settings.read(shared | _underscored(own) | given)
+        except CovshiftError as error:
+            raise CovshiftError(f"run {name!r} in {file}: {error}") from error
+    return found
+
+
+def open_runs(folder: Path) -> dict[str, Store]:
+    """The run in a folder or, by name, those in its folders."""
+    if holds_a_run(folder):
+        return {"": Store(folder)}
+    if folder.is_dir():
+        found = {inner.name: Store(inner) for inner in sorted(folder.iterdir()) if holds_a_run(inner)}
+        if found:
+            return found
+    return {"": Store(folder)}  # says what is missing
+
+
+def _read_yaml(file: Path) -> dict[str, Any]:
+    try:
+        content = yaml.safe_load(file.read_text())
+    except OSError as error:
+        raise CovshiftError(f"cannot read the settings {file}: {error.strerror or error}") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise CovshiftError(f"{file} is no YAML: {error}") from error
+    if not isinstance(content, dict):
+        raise CovshiftError(f"expected settings such as 'model: torchvision:resnet18' in {file}")
+    return _underscored(content)
+
+
+def _underscored(content: dict[Any, Any]) -> dict[str, Any]:
+    return {str(key).replace("-", "_"): value for key, value in content.items()}
