@@ -141,10 +141,26 @@ def test_the_recipes():
         find("resnet20-augmx")
     with pytest.raises(CovshiftError, match="at least one epoch, got 0"):
         Recipe("x", epochs=0)
+    with pytest.raises(CovshiftError, match="at least one cycle, got 0"):
+        Recipe("x", cycles=0)
     with pytest.raises(CovshiftError, match="learning rate above 0, got nan"):
         Recipe("x", rate=float("nan"))
     names = [name for name, recipe in RECIPES.items() if recipe.data == "cifar10"]
     assert {RECIPES[name].augment for name in names} == {"crop", "augmix", "noise"}
+
+
+def test_a_recipe_starts_from_the_weights_of_another(tiny_cifar, tmp_path, monkeypatch):
+    monkeypatch.setattr(builtin, "WEIGHTS", tmp_path)
+    assert invoke("tiny", "--folder", tmp_path).exit_code == 0
+    recipe = replace(TINY, name="next", start="tiny", augment="noise")
+    begun = fit(tmp_path / "next", recipe, stop=after(1)).network.state_dict()
+    tiny = builtin.open_builtin("tiny").network.state_dict()
+    drawn = TINY.network(2).state_dict()
+    assert torch.dist(begun["stem.weight"], tiny["stem.weight"]) < 0.1 * torch.dist(
+        begun["stem.weight"], drawn["stem.weight"]
+    )
+    with pytest.raises(CovshiftError, match="unknown built-in network 'tny'; did you mean 'tiny'"):
+        replace(recipe, start="tny").network()
 
 
 def test_fixup_scalars_learn_at_a_tenth_of_the_rate():
@@ -187,7 +203,7 @@ def test_the_command_writes_weights_and_a_card_that_open(tiny_cifar, tmp_path, m
 def test_the_command_says_how_to_go_on_after_ctrl_c(tiny_cifar, tmp_path, monkeypatch):
     monkeypatch.setattr(command, "train", lambda *args, **kw: _interrupted(*args, **kw))
     result = invoke("tiny", "--folder", tmp_path)
-    assert result.exit_code == 1
+    assert result.exit_code == 130
     assert "the same command goes on" in result.stderr
     assert (tmp_path / run.CHECKPOINT).exists()
     monkeypatch.setattr(command, "train", train.train)

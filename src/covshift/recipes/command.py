@@ -11,7 +11,7 @@ from types import FrameType
 import torch
 
 from covshift.data import cifar10
-from covshift.errors import CovshiftError
+from covshift.errors import CovshiftError, Stopped
 from covshift.progress import progress_bar
 from covshift.recipes.card import export
 from covshift.recipes.feed import ArrayFeed, Feed
@@ -55,7 +55,7 @@ def run(
     with _interrupts() as stop, progress_bar(f"training {recipe.name}", steps) as advance:
         trained = train(recipe, feed, folder, seed=seed, device=device, stop=stop, report=report, advance=advance)
     if not trained.done:
-        raise CovshiftError(f"stopped; the checkpoint is in {folder}, and the same command goes on from there")
+        raise Stopped(f"stopped; the checkpoint is in {folder}, and the same command goes on from there")
     weights = export(trained.network, recipe, feed, seed, trained.history, folder)
     return f"{recipe.name}: clean error {trained.history[-1].test_error:.2%}, weights and card in {weights.parent}"
 
