@@ -1,18 +1,16 @@
-"""What predicting the error and choosing N are worth on your model: the tables of docs/predict.md.
+"""What predicting the error and choosing N are worth on a model: the tables of docs/predict.md and docs/prior.md.
 
-    python benchmarks/shift.py predict --model package.module:function --data test.npz --rows rows/predict.jsonl
-    python benchmarks/shift.py prior   --model package.module:function --data test.npz --rows rows/prior.jsonl
+    python benchmarks/shift.py predict --model builtin:resnet20 --data builtin:cifar10 --rows runs/predict.jsonl
+    python benchmarks/shift.py prior   --model builtin:resnet20 --data builtin:cifar10 --rows runs/prior.jsonl
 
-The function gives a classifier that takes uint8 images, torch NCHW. The npz file holds `images` (uint8, NHWC) and
-`labels`; its first half is for fitting, the second for testing. Every measurement is a row in the file, so a run that
-was stopped goes on; the tables are made from the rows.
+Half of the images are for fitting, the others for testing. Every measurement is a row in the file, so a run that was
+stopped goes on; the tables are made from the rows.
 """
 
 import argparse
 import json
 from collections.abc import Callable
 from functools import partial
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +19,16 @@ import torch
 
 import covshift
 from covshift import Batch, Statistics
+from covshift.allocator import keep_freed_memory
 from covshift.corruptions import category, names
+from covshift.data import CLEAN, open_data
+from covshift.data.selection import Selection, choose
+from covshift.models import Model, open_model
 from covshift.prior import search
 from covshift.shift import Predictor, best_layer_prior
 from covshift.shift.look import Batches, look
 from covshift.shift.signals import METHODS
+from covshift.shift.telling import preprocess_of
 
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128)
 PRIORS = (0.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0)
@@ -53,19 +56,19 @@ class Rows:
         return row
 
 
-def predict(model: torch.nn.Module, images: Any, labels: torch.Tensor, severities: list[int], rows: Rows) -> None:
+def predict(opened: Model, images: Any, labels: torch.Tensor, severities: list[int], rows: Rows) -> None:
     """Fit on one half of the images, and predict the errors of the other half under the test corruptions."""
-    half = len(images) // 2
+    half, model, preprocess = len(images) // 2, opened.module, preprocess_of(opened)
     saved = rows._path.with_suffix(".predictor")
     if saved.exists():
-        predictor = Predictor.load(saved, model)
+        predictor = Predictor.load(saved, model, preprocess=preprocess)
     else:
-        predictor = Predictor.fit(model, images[:half], labels[:half])
+        predictor = Predictor.fit(model, images[:half], labels[:half], preprocess=preprocess)
         predictor.save(saved)
     truth = labels[half:]
 
     def forecasts(name: str, severity: int) -> Row:
-        seen = look(model, Batches(covshift.corrupt(images[half:], name, severity), None, 100))
+        seen = look(model, Batches(covshift.corrupt(images[half:], name, severity), preprocess, 100))
         row: Row = {"distance": seen.distance.average}
         for which in ("plain", "adapted"):
             row[which] = (seen.logits(which).argmax(1) != truth).double().mean().item()
@@ -93,9 +96,9 @@ def predict(model: torch.nn.Module, images: Any, labels: torch.Tensor, severitie
         print(f"correlation of distance and error of the {which} model: {line:.3f}")
 
 
-def prior(model: torch.nn.Module, images: Any, labels: torch.Tensor, severities: list[int], rows: Rows) -> None:
+def prior(opened: Model, images: Any, labels: torch.Tensor, severities: list[int], rows: Rows) -> None:
     """The mean error over the test corruptions, by batch size and way to choose N."""
-    half = len(images) // 2
+    half, model, preprocess = len(images) // 2, opened.module, preprocess_of(opened)
     shown: dict[tuple[str, int], Any] = {}
 
     def corrupted(name: str, severity: int) -> Any:
@@ -105,13 +108,13 @@ def prior(model: torch.nn.Module, images: Any, labels: torch.Tensor, severities:
         return shown[name, severity]
 
     def error(name: str, severity: int, size: int, value: Any) -> Row:
-        batches = Batches(corrupted(name, severity), None, size * max(1, 128 // size))
+        batches = Batches(corrupted(name, severity), preprocess, size * max(1, 128 // size))
         with torch.inference_mode(), covshift.adapt(model, Batch(prior=value, size=size)):
             answers = torch.cat([model(batch).argmax(1) for batch in batches])
         return {"error": (answers != labels[half:]).double().mean().item()}
 
     def by_bounds(name: str, severity: int) -> Row:
-        target = covshift.estimate(model, Batches(corrupted(name, severity), None, 100), progress=False)
+        target = covshift.estimate(model, Batches(corrupted(name, severity), preprocess, 100), progress=False)
         source = Statistics.of(model)
         return {"priors": {str(n): min(1e6, best_layer_prior(n, source, target).prior) for n in SIZES}}
 
@@ -123,7 +126,14 @@ def prior(model: torch.nn.Module, images: Any, labels: torch.Tensor, severities:
     table: dict[str, list[float]] = {}
     for size in SIZES:
         found = search(
-            model, images[:half], labels[:half], size, severities=[3], cache=rows._path.with_suffix(".cache")
+            model,
+            images[:half],
+            labels[:half],
+            size,
+            grid=PRIORS[1:],
+            severities=[3],
+            preprocess=preprocess,
+            cache=rows._path.with_suffix(".cache"),
         )
         columns: dict[str, list[float]] = {}
         for name, severity in cells:
@@ -152,17 +162,19 @@ def main() -> None:
     """Read the arguments and run."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=["predict", "prior"])
-    parser.add_argument("--model", required=True, help="package.module:function that gives the classifier")
-    parser.add_argument("--data", required=True, type=Path, help="npz file with images and labels")
+    parser.add_argument("--model", required=True, help="as in covshift bench")
+    parser.add_argument("--data", required=True, help="as in covshift bench")
     parser.add_argument("--rows", required=True, type=Path, help="where measurements are kept")
-    parser.add_argument("--images", type=int, help="take only so many of the images")
+    parser.add_argument("--images", type=int, default=2000, help="how many to take, for both halves together")
     parser.add_argument("--severity", type=int, nargs="+", help="by default all for predict, and 3 for prior")
     arguments = parser.parse_args()
-    torch.set_num_threads(1)
-    module, _, function = arguments.model.partition(":")
-    model = getattr(import_module(module), function)()
-    data = np.load(arguments.data)
-    images, labels = data["images"][: arguments.images], torch.as_tensor(data["labels"][: arguments.images]).long()
+    keep_freed_memory()
+    model, data = open_model(arguments.model), open_data(arguments.data)
+    model.module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    chosen = Selection(data, choose(data.labels, limit=arguments.images), model.preprocess.picture)
+    batches = list(chosen.make(CLEAN))
+    images = np.concatenate([batch.images for batch in batches])
+    labels = torch.from_numpy(np.concatenate([batch.labels for batch in batches]))
     severities = arguments.severity or ([1, 2, 3, 4, 5] if arguments.what == "predict" else [3])
     (predict if arguments.what == "predict" else prior)(model, images, labels, severities, Rows(arguments.rows))
 

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor
 
 from covshift.corruptions import category, corrupt
 from covshift.corruptions.apply import check_severity
@@ -16,7 +15,7 @@ from covshift.errors import CovshiftError
 from covshift.full import estimate
 from covshift.models import Model, open_model
 from covshift.shift.distance import Distance, wasserstein
-from covshift.shift.look import Batches
+from covshift.shift.look import Batches, Preprocess
 from covshift.shift.predict import Forecast, Prediction, Predictor
 from covshift.statistics import Statistics
 
@@ -70,9 +69,7 @@ def tell(model: str, target: str, source: str | None, condition: str, images: in
     opened = open_model(model)
     shown = _read(opened, open_data(target), wanted, images)
 
-    def preprocess(batch: Tensor) -> Tensor:
-        return opened.preprocess.tensor(batch.permute(0, 2, 3, 1).contiguous().numpy())
-
+    preprocess = preprocess_of(opened)
     if source is None and (predictor is None or not predictor.exists()):
         found = estimate(opened.module, Batches(shown, preprocess, _BATCH))
         distance = wasserstein(Statistics.of(opened.module), found, normalized=True)
@@ -87,6 +84,11 @@ def tell(model: str, target: str, source: str | None, condition: str, images: in
             learned.save(predictor)
     forecast = learned.estimate(shown)
     return Told(forecast.distance, forecast.images, forecast)
+
+
+def preprocess_of(model: Model) -> Preprocess:
+    """What makes the model's input of uint8 images, torch NCHW."""
+    return lambda batch: model.preprocess.tensor(batch.permute(0, 2, 3, 1).contiguous().numpy())
 
 
 def parse_condition(text: str) -> Condition:
