@@ -163,8 +163,7 @@ def bench(
         elif rows is not None:
             typer.echo(command.rows(rows))
         elif table is not None:
-            kind = "csv" if csv else "json" if json else "markdown" if markdown else "text"
-            typer.echo(command.table(table, kind, baseline))
+            typer.echo(command.table(table, command.kind(csv=csv, json=json, markdown=markdown), baseline))
         else:
             values = command.given(
                 model=model,

@@ -86,6 +86,8 @@ def test_a_folder_of_runs_is_a_table_with_a_line_for_each(runs):
     result = CliRunner().invoke(app, ["bench", "--table", str(runs), "--markdown"])
     assert "| a: 15 corruptions at severity 3, 100 images | 10.0 | 40.0 | 35.0 | -5.0 |" in result.stdout
     assert "| b: 15 corruptions at severity 3, 100 images | 10.0 | 30.0 |  |  |" in result.stdout
+    both = CliRunner().invoke(app, ["bench", "--table", str(runs), "--csv", "--json"])
+    assert "expected one kind of table, got --csv and --json" in both.stderr
     assert len(CliRunner().invoke(app, ["bench", "--rows", str(runs)]).stdout.splitlines()) == 48
     assert "32 of 32 cells done" in CliRunner().invoke(app, ["bench", "--status", str(runs)]).stdout
     assert "m:x on d:x: error" in CliRunner().invoke(app, ["bench", "--table", str(runs / "a")]).stdout

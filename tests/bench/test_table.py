@@ -87,3 +87,10 @@ def test_every_form_has_the_same_numbers():
     assert "| fog | 60.0 | 45.0 | 40.0 | -20.0 |" in write(found, "markdown")
     with pytest.raises(CovshiftError, match="did you mean 'json'"):
         write(found, "jsn")
+
+
+def test_csv_of_several_tables_has_one_head():
+    found = tables([*all_rows(), a_row("fog/1/batch:n=8,N=16")], a_run(corruptions="test", grid=True))
+    assert len(found) == 2
+    lines = write(found, "csv").splitlines()
+    assert lines.count("line,column,value,low,high") == 1

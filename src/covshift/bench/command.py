@@ -53,13 +53,13 @@ def bench(values: dict[str, Any], config: Path | None, out: Path | None, *, exte
     return table(out, "text", baseline)
 
 
-def table(folder: Path, kind: str, baseline: Path | None = None) -> str:
+def table(folder: Path, form: str, baseline: Path | None = None) -> str:
     """The table of a run folder, or of a folder of runs: a line for each."""
     runs = open_runs(folder)
     if len(runs) > 1:
-        return write([overview({name: (store.rows(), store.run) for name, store in runs.items()})], kind)
+        return write([overview({name: (store.rows(), store.run) for name, store in runs.items()})], form)
     (store,) = runs.values()
-    return write(tables(store.rows(), store.run, read_baseline(baseline) if baseline else None), kind)
+    return write(tables(store.rows(), store.run, read_baseline(baseline) if baseline else None), form)
 
 
 def rows(folder: Path) -> str:
@@ -88,6 +88,14 @@ def only_one(folders: Sequence[Path | None]) -> None:
     """Raise a `CovshiftError` where several things were asked for at once."""
     if sum(folder is not None for folder in folders) > 1:
         raise CovshiftError("expected one of --status, --table and --rows at a time")
+
+
+def kind(**wanted: bool) -> str:
+    """The one kind of table that was asked for; else text."""
+    names = [name for name, is_wanted in wanted.items() if is_wanted]
+    if len(names) > 1:
+        raise CovshiftError(f"expected one kind of table, got {' and '.join(f'--{name}' for name in names)}")
+    return names[0] if names else "text"
 
 
 def read_baseline(folder: Path) -> Baseline:

@@ -249,4 +249,7 @@ def write(found: Sequence[Table], kind: str = "text") -> str:
         raise unknown("kind of table", kind, FORMATS)
     if kind == "json" and len(found) > 1:
         return "[" + ",\n".join(as_json(table) for table in found) + "]"
-    return "\n\n".join(FORMATS[kind](table) for table in found)
+    texts = [FORMATS[kind](table) for table in found]
+    if kind == "csv":  # under one head
+        return "\n".join([texts[0], *(text.partition("\n")[2] for text in texts[1:])])
+    return "\n\n".join(texts)
