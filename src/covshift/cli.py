@@ -308,3 +308,22 @@ def shift(
         typer.echo(told.as_json() if as_json else told.as_text())
         if told.above(alarm):
             raise typer.Exit(3)
+
+
+@app.command()
+def report(
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run folders, or folders of run folders.")],
+    out: Annotated[Path, typer.Option(help="The folder to write to.")] = Path("report"),
+    baseline: Annotated[Path | None, typer.Option(help="A run to measure mCE against, in AlexNet's place.")] = None,
+    images: Annotated[bool, typer.Option(help="Show images of the conditions.")] = True,
+) -> None:
+    """Write a page with tables and charts of runs, which opens offline.
+
+    covshift report runs/r18 --out report
+
+    covshift report results/ --out report
+    """
+    from covshift.report import command
+
+    with _errors():
+        typer.echo(command.report(runs, out, baseline=baseline, images=images))

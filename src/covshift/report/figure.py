@@ -1,0 +1,148 @@
+"""`Figure`: a chart as a Vega-Lite specification with the rows behind it; and how all charts look."""
+
+import csv
+import io
+import json
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from covshift.bench.metrics import Rate
+
+if TYPE_CHECKING:
+    import altair
+
+Row = Mapping[str, Any]
+Spec = dict[str, Any]
+
+WIDTH = 460
+"""Of a chart in files, in px; on the page it takes the width that there is."""
+
+# Okabe and Ito's colours, which also people who are colour-blind can tell apart, without black and yellow.
+BLUE, ORANGE, GREEN, RED, PINK, SKY = "#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9"
+COLOURS = (BLUE, ORANGE, GREEN, PINK, SKY, RED, "#8C8C8C", "#AA7744", "#6F63BB", "#7FA000")
+SHAPES = (
+    "circle",
+    "square",
+    "triangle-up",
+    "diamond",
+    "cross",
+    "triangle-down",
+    "stroke",
+    "arrow",
+    "wedge",
+    "triangle",
+)
+METHOD_COLOURS = {"none": ORANGE, "partial": SKY, "full": BLUE}
+KIND_COLOURS = {"noise": BLUE, "blur": ORANGE, "weather": GREEN, "digital": PINK, "clean": "#8C8C8C"}
+
+_INK = "currentColor"  # so that the page's own colour, light or dark, is taken
+_FONT = "Liberation Sans, Arial, Helvetica, sans-serif"
+_CONFIG: Spec = {
+    "background": None,
+    "font": _FONT,
+    "view": {"stroke": None},
+    "axis": {
+        "labelColor": _INK,
+        "titleColor": _INK,
+        "titleFontWeight": "normal",
+        "domainColor": _INK,
+        "domainOpacity": 0.4,
+        "tickColor": _INK,
+        "tickOpacity": 0.4,
+        "gridColor": _INK,
+        "gridOpacity": 0.12,
+        "labelLimit": 220,
+    },
+    "legend": {"labelColor": _INK, "titleColor": _INK, "titleFontWeight": "normal", "orient": "top", "labelLimit": 260},
+    "header": {"labelColor": _INK, "titleColor": _INK, "titleFontWeight": "normal"},
+    "title": {"color": _INK, "fontWeight": "normal", "fontSize": 12, "anchor": "start"},
+    "text": {"color": _INK},
+    "rule": {"color": _INK},
+}
+
+
+class Figure(NamedTuple):
+    """A chart.
+
+    Attributes:
+        name: of its files.
+        title: one line.
+        caption: what is to be seen, and how it is measured.
+        spec: what Vega-Lite draws; colours of text are `currentColor`, and the width may be "container".
+        rows: the data behind it.
+        wide: whether it takes a whole line of the page.
+    """
+
+    name: str
+    title: str
+    caption: str
+    spec: Spec
+    rows: tuple[Row, ...]
+    wide: bool = False
+
+    def as_csv(self) -> str:
+        """The data behind the chart."""
+        columns = list(dict.fromkeys(name for row in self.rows for name in row))
+        file = io.StringIO()
+        writer = csv.DictWriter(file, columns, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(self.rows)
+        return file.getvalue()
+
+    def on_paper(self) -> Spec:
+        """The specification for files: in black on white, of a width of its own."""
+        text = json.dumps(self.spec).replace(f'"{_INK}"', '"#222222"').replace('"container"', str(WIDTH))
+        spec: Spec = json.loads(text)
+        spec["config"]["background"] = "white"
+        return spec
+
+
+def figure(
+    name: str,
+    title: str,
+    caption: str,
+    chart: "altair.TopLevelMixin",
+    rows: Sequence[Row],
+    *,
+    wide: bool = False,
+) -> Figure:
+    """A figure of an altair chart."""
+    import altair
+
+    with altair.data_transformers.enable("default", max_rows=None):
+        spec = chart.to_dict()
+    spec["config"] = _CONFIG
+    return Figure(name, title, caption, spec, tuple(rows), wide)
+
+
+def in_percent(rate: Rate) -> dict[str, float]:
+    """The columns of a rate: its value and its interval.
+
+    >>> in_percent(Rate(0.5, 0.4038, 0.5962))
+    {'error': 50.0, 'low': 40.38, 'high': 59.62}
+    """
+    return {name: round(100 * value, 3) for name, value in zip(("error", "low", "high"), rate, strict=True)}
+
+
+def data(rows: Sequence[Row]) -> Any:
+    """Rows as a chart takes them."""
+    import altair
+
+    return altair.Data(values=[dict(row) for row in rows])  # type: ignore[no-untyped-call]
+
+
+def palette(names: Sequence[str], known: Mapping[str, str] | None = None) -> Any:
+    """A scale that gives every name its colour: a known one, or the next that is free."""
+    import altair
+
+    free = [colour for colour in COLOURS if colour not in (known or {}).values()] or list(COLOURS)
+    others = [name for name in names if name not in (known or {})]
+    given = {name: free[place % len(free)] for place, name in enumerate(others)} | dict(known or {})
+    return altair.Scale(domain=list(names), range=[given[name] for name in names])
+
+
+def shapes(names: Sequence[str]) -> Any:
+    """A scale that gives every name its shape, for those who cannot tell colours."""
+    import altair
+
+    return altair.Scale(domain=list(names), range=[SHAPES[place % len(SHAPES)] for place in range(len(names))])

@@ -1,0 +1,113 @@
+"""First things first: what each model loses, what adapting gives back, in words, a table and a chart."""
+
+from collections.abc import Sequence
+
+from covshift.report.figure import METHOD_COLOURS, Figure, data, figure, in_percent, palette, shapes
+from covshift.report.parts import Gap, Section
+from covshift.report.results import SCENARIOS, Result
+from covshift.report.sheet import EMPTY, Cell, Sheet, change, percent, plain, signed
+
+_WORDS = {"full": "full adaptation", "partial": "partial adaptation"}
+
+
+def sentence(result: Result) -> str:
+    """What a model loses under corruption, and what adapting gives back.
+
+    Half-finished runs say what they are means of.
+    """
+    clean, none = result.rate("none"), result.mean("none")
+    if none is None:
+        what = "no corrupted condition was run as the model is (method none) yet"
+        return f"{what}; the same covshift bench again goes on." if result.left else f"{what}."
+    text = f"errs on {percent(none).text} % of the corrupted images"
+    if clean is not None:
+        lost = none.value - clean.value
+        text += f" and {percent(clean).text} % of the clean ones: it loses {100 * lost:.1f} points"
+    if len(result.shared) < len(result.planned):
+        text += f" (in {len(result.shared)} of {len(result.planned)} conditions so far)"
+    method = result.adapted
+    if method is None or (gain := result.gain(method)) is None:
+        return f"{text}. It was not adapted."
+    words = _WORDS.get(method, method)
+    low, high = sorted(abs(value) for value in gain[1:])
+    if gain.high < 0:
+        return f"{text}. {words.capitalize()} gives back {-100 * gain.value:.1f} (95 % interval {_range(low, high)})."
+    if gain.low > 0:
+        return f"{text}. {words.capitalize()} costs {100 * gain.value:.1f} more (95 % interval {_range(low, high)})."
+    return (
+        f"{text}. {words.capitalize()} changes that by {signed(gain.value)} points, which may be chance "
+        f"(95 % interval {signed(gain.low)} to {signed(gain.high)})."
+    )
+
+
+def _range(low: float, high: float) -> str:
+    return f"{100 * low:.1f} to {100 * high:.1f}"
+
+
+def section(results: Sequence[Result]) -> Section:
+    """The table and the chart."""
+    text = (
+        "Top-1 error in per cent, with 95 % intervals: on clean images, and as the mean over the corrupted conditions, "
+        "for the model as it is (none), normalised by every 8 images and a prior of N (partial), and by all images of "
+        "a condition (full). Δ is what the last of these changes; bold where chance is no explanation."
+    )
+    return Section("overview", "Overview", text, (table(results), *chart(results)))
+
+
+def table(results: Sequence[Result]) -> Sheet:
+    """None, partial, full and Δ by model: the paper's main table."""
+    measured = [result for result in results if result.mce("none") is not None]
+    columns = ["model", "clean", *SCENARIOS, "Δ", "N"]
+    columns += [f"mCE {name}" for name in SCENARIOS] if measured else []
+    lines = []
+    for result in results:
+        method = result.adapted
+        line = [Cell(result.name), percent(result.rate("none"))]
+        line += [percent(result.mean(name)) for name in SCENARIOS]
+        line += [change(result.gain(method)) if method else EMPTY]
+        line += [EMPTY if result.prior is None else Cell(f"{result.prior:g}")]
+        line += [plain(result.mce(name)) for name in SCENARIOS] if measured else []
+        lines.append(tuple(line))
+    notes = [_unfinished(result) for result in results if len(result.shared) < len(result.planned)]
+    notes += [
+        f"{result.name}: images in the order {result.run.settings.order}, not shuffled"
+        for result in results
+        if result.run.settings.order != "shuffled"
+    ]
+    yardsticks = {result.yardstick.name for result in measured if result.yardstick}
+    notes += [f"mCE: {name} = 100" for name in sorted(yardsticks)]
+    if len({(result.run.settings.data, result.run.settings.limit) for result in results}) > 1:
+        notes.append("the models were not all shown the same images; see the settings")
+    return Sheet("overview", "Error in % without and with adaptation", tuple(columns), tuple(lines), tuple(notes))
+
+
+def _unfinished(result: Result) -> str:
+    done, all_of_them = len(result.shared), len(result.planned)
+    return (
+        f"{result.name} is unfinished: means over {done} of {all_of_them} conditions; the same covshift bench goes on"
+    )
+
+
+def chart(results: Sequence[Result]) -> list[Figure | Gap]:
+    """The same as points on lines, a line for each model."""
+    import altair as alt
+
+    rows = [
+        {"model": result.name, "method": name, **in_percent(rate)}
+        for result in results
+        for name in SCENARIOS
+        if (rate := result.mean(name)) is not None
+    ]
+    if not rows:
+        return []
+    base = alt.Chart(data(rows)).encode(y=alt.Y("model:N", sort=[r.name for r in results], title=None))
+    span = base.mark_rule(opacity=0.5).encode(x=alt.X("min(error):Q"), x2=alt.X2("max(error):Q"))
+    points = base.mark_point(filled=True, size=110, opacity=1).encode(
+        x=alt.X("error:Q", title="mean error under corruption in %", scale=alt.Scale(zero=True)),
+        color=alt.Color("method:N", title=None, scale=palette(SCENARIOS, METHOD_COLOURS)),
+        shape=alt.Shape("method:N", title=None, scale=shapes(SCENARIOS)),
+        tooltip=["model:N", "method:N", "error:Q", "low:Q", "high:Q"],
+    )
+    drawn = (span + points).properties(width="container", height=alt.Step(30))
+    caption = "Mean top-1 error over the corrupted conditions, for every model without and with adaptation."
+    return [figure("overview", "What adapting gives back", caption, drawn, rows, wide=True)]

@@ -1,0 +1,22 @@
+(function () {
+  "use strict";
+  var dark = window.matchMedia && window.matchMedia("(prefers-color-scheme: dark)").matches;
+  var options = {
+    renderer: "svg",
+    actions: { export: { svg: true, png: true }, source: false, compiled: false, editor: false },
+    tooltip: { theme: dark ? "dark" : "light" },
+  };
+  var charts = Array.prototype.slice.call(document.querySelectorAll(".chart"));
+  Promise.all(
+    charts.map(function (place) {
+      var spec = JSON.parse(document.getElementById(place.dataset.spec).textContent);
+      return window.vegaEmbed(place, spec, options);
+    })
+  ).then(
+    function () { document.body.dataset.drawn = charts.length; },
+    function (error) { document.body.dataset.failed = String(error); throw error; }
+  );
+  window.addEventListener("beforeprint", function () {
+    document.querySelectorAll("details").forEach(function (each) { each.open = true; });
+  });
+})();

@@ -1,0 +1,107 @@
+"""`index.html`: one file that holds everything it shows."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import quote
+
+from covshift import __version__
+from covshift.report.bundle import vega
+from covshift.report.figure import Figure
+from covshift.report.overview import sentence
+from covshift.report.parts import Gap, Part, Section
+from covshift.report.results import Result
+from covshift.report.samples import Samples
+from covshift.report.sheet import FORMATS, Sheet, as_html
+
+_HERE = Path(__file__).parent
+_KINDS = {"csv": "text/csv", "md": "text/markdown", "tex": "text/x-tex"}
+
+
+class Fact(NamedTuple):
+    """One line of a run's settings."""
+
+    name: str
+    value: str
+
+
+def page(
+    title: str, results: Sequence[Result], sections: Sequence[Section], samples: Samples, notes: Sequence[str]
+) -> str:
+    """The whole page."""
+    import jinja2
+
+    environment = jinja2.Environment(autoescape=True, trim_blocks=True, undefined=jinja2.StrictUndefined)
+    environment.filters |= {"kind": _kind, "table": as_html, "json": _json}
+    environment.globals |= {"downloads": downloads}
+    template = environment.from_string((_HERE / "page.html").read_text())
+    return template.render(
+        title=title,
+        style=(_HERE / "page.css").read_text(),
+        script=(_HERE / "page.js").read_text(),
+        vega=vega(),
+        sentences=[(result.name, sentence(result)) for result in results],
+        sections=sections,
+        samples=samples,
+        notes=notes,
+        runs=[(result.name, facts(result)) for result in results],
+        version=__version__,
+    )
+
+
+def facts(result: Result) -> list[Fact]:
+    """The settings and versions of a run, those that were left alone left out."""
+    run = result.run
+    chosen = run.settings.model_dump(exclude_defaults=True)
+    found = {
+        "folder": result.folder.name,
+        "model digest": run.model_digest[:16],
+        "parameters": f"{run.model_params:,}",
+        "data": f"{run.settings.data}, {run.data_images:,} images, digest {run.data_digest}",
+        **{name: _say(value) for name, value in chosen.items() if name != "data"},
+        "preprocessing": _say(run.preprocess),
+        "cells": f"{len(result.rows)} done, {result.left} left" if result.left else f"{len(result.rows)}, all done",
+        "versions": ", ".join(f"{name} {number}" for name, number in run.versions.items()),
+        "revision": run.revision or "",
+    }
+    return [Fact(name, value) for name, value in found.items() if value]
+
+
+def _say(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{key} {_say(each)}" for key, each in value.items())
+    if isinstance(value, list | tuple):
+        return " ".join(map(str, value))
+    return str(value)
+
+
+class Download(NamedTuple):
+    """A file that the page itself holds."""
+
+    name: str
+    kind: str
+    href: str
+
+
+def downloads(part: Sheet | Figure) -> list[Download]:
+    """What can be saved of a table or a figure."""
+    if isinstance(part, Figure):
+        return [_download(f"{part.name}.csv", part.as_csv())]
+    return [_download(f"{part.name}.{ending}", write(part)) for ending, write in FORMATS.items()]
+
+
+def _download(name: str, text: str) -> Download:
+    ending = name.rpartition(".")[2]
+    return Download(name, ending, f"data:{_KINDS[ending]};charset=utf-8,{quote(text)}")
+
+
+def _kind(part: Part) -> str:
+    return "figure" if isinstance(part, Figure) else "gap" if isinstance(part, Gap) else "table"
+
+
+def _json(value: Any) -> str:
+    import markupsafe
+
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return markupsafe.Markup(text.replace("<", "\\u003c"))  # noqa: S704

@@ -1,0 +1,198 @@
+"""The page from made-up runs: its numbers are those of the rows, and odd runs give a sensible page."""
+
+import csv
+import io
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from made_up import make_run
+from runs import a_run
+
+from covshift.bench.store import Store
+from covshift.corruptions import names
+from covshift.errors import CovshiftError
+from covshift.report import overview
+from covshift.report.command import report
+from covshift.report.results import gather
+from covshift.report.sheet import FORMATS, Cell, Sheet, as_csv, as_latex
+
+SMALL = {"corruptions": "fog,snow,spatter", "severities": "1,3"}
+
+
+class Reader(HTMLParser):
+    """The tables of a page as texts, by id, and every address that it would load."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tables: dict[str, list[list[str]]] = {}
+        self.loaded: list[str] = []
+        self._table = ""
+        self._depth = 0
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        given = dict(attrs)
+        self.loaded += [given[key] for key in ("src", "srcset") if key in given]
+        if tag == "link":
+            self.loaded.append(given["href"])
+        if (given.get("id") or "").startswith("table-"):
+            self._table = given["id"].removeprefix("table-")
+            self.tables[self._table] = []
+        if tag == "tr":
+            self.tables[self._table].append([])
+        if tag in ("td", "th"):
+            self.tables[self._table][-1].append("")
+            self._depth = 1
+        if tag == "small":
+            self._depth = 0
+
+    def handle_endtag(self, tag):
+        if tag in ("td", "th"):
+            self._depth = 0
+
+    def handle_data(self, data):
+        if self._depth:
+            self.tables[self._table][-1][-1] += data.strip()
+
+
+@pytest.fixture(autouse=True)
+def no_bundle(monkeypatch):
+    """Putting Vega together takes seconds, and the browser's tests have it."""
+    monkeypatch.setattr("covshift.report.page.vega", lambda: "/* vega */")
+
+
+def written(runs, out: Path, **options) -> str:
+    return report(runs, out, images=False, **options).read_text()
+
+
+def by_hand(folder: Path, method: str, corruptions) -> float:
+    """The mean error in per cent, from the lines of the file."""
+    rows = [json.loads(line) for line in (folder / "rows.jsonl").read_text().splitlines()]
+    found = [r["top1_errors"] / r["images"] for r in rows if r["method"] == method and r["corruption"] in corruptions]
+    return 100 * sum(found) / len(found)
+
+
+def test_the_table_has_the_numbers_of_the_rows(tmp_path):
+    folders = [make_run(tmp_path / name, quality) for name, quality in (("a", 0.1), ("b", 0.2))]
+    page = Reader(written(folders, tmp_path / "out"))
+    head, *lines = page.tables["overview"]
+    assert head[:5] == ["model", "clean", "none", "partial", "full"]
+    for folder, line in zip(folders, lines, strict=True):
+        assert line[0] == folder.name
+        assert line[1] == f"{by_hand(folder, 'none', ['clean']):.1f}"
+        for text, method in zip(line[2:5], ("none", "partial", "full"), strict=True):
+            assert text == f"{by_hand(folder, method, names('test')):.1f}"
+    fog = next(line for line in page.tables["corruptions-a"] if line[0] == "fog")
+    assert fog[1] == f"{by_hand(folders[0], 'none', ['fog']):.1f}"
+
+
+def test_the_page_loads_nothing(tmp_path):
+    text = written([make_run(tmp_path / "a", **SMALL)], tmp_path / "out")
+    assert all(address.startswith("data:") for address in Reader(text).loaded)
+    assert not re.search(r"@import|url\(", text)
+
+
+def test_a_folder_of_runs_is_all_of_them(tmp_path):
+    for name in ("a", "b"):
+        make_run(tmp_path / "results" / name, **SMALL)
+    (tmp_path / "results" / "shift").mkdir()
+    found = gather([tmp_path / "results", tmp_path / "results" / "a"])
+    assert [result.name for result in found.results] == ["a", "b"]
+
+
+def test_same_names_are_told_apart(tmp_path):
+    found = gather([make_run(tmp_path / place / "net", **SMALL) for place in ("x", "y")])
+    assert [result.name for result in found.results] == ["x/net", "y/net"]
+
+
+def test_means_of_half_a_run_are_over_what_all_methods_have(tmp_path):
+    folder = make_run(tmp_path / "half", keep=0.7)
+    result = gather([folder]).results[0]
+    assert 0 < len(result.shared) < len(result.planned)
+    assert all(c in result.table["none"] and c in result.table["full"] for c in result.shared)
+    text = written([folder], tmp_path / "out")
+    assert f"{len(result.shared)} of 75 conditions" in text
+
+
+def test_a_single_cell_gives_a_page(tmp_path):
+    folder = make_run(tmp_path / "one", corruptions="fog", severities=3, methods="none", clean=False)
+    text = written([folder], tmp_path / "out")
+    assert "It was not adapted" in text
+    assert "clean ones" not in text.split("<main>")[0]
+
+
+def test_a_run_of_holdout_corruptions_only(tmp_path):
+    result = gather([make_run(tmp_path / "h", corruptions="holdout")]).results[0]
+    assert len(result.planned) == 20
+    assert "gives back" in overview.sentence(result)
+
+
+def test_other_schemas_are_left_out_and_said(tmp_path):
+    good, old = (make_run(tmp_path / name, **SMALL) for name in ("good", "old"))
+    run = json.loads((old / "run.json").read_text())
+    (old / "run.json").write_text(json.dumps(run | {"schema_version": 7}))
+    assert "has schema 7" in written([good, old], tmp_path / "out")
+    with pytest.raises(CovshiftError, match="has schema 7"):
+        gather([old])
+
+
+def test_folders_without_runs_are_errors(tmp_path):
+    with pytest.raises(CovshiftError, match="no run in"):
+        gather([tmp_path])
+    with pytest.raises(CovshiftError, match="no run in"):
+        gather([tmp_path / "nowhere"])
+    Store.create(tmp_path / "empty", a_run())
+    with pytest.raises(CovshiftError, match="no finished cell"):
+        gather([tmp_path / "empty"])
+
+
+def test_mce_against_another_run(tmp_path):
+    a, b = (make_run(tmp_path / name, quality) for name, quality in (("a", 0.1), ("b", 0.2)))
+    head, first, second = Reader(written([a, b], tmp_path / "out", baseline=a)).tables["overview"]
+    place = head.index("mCE none")
+    assert first[place] == "100.0"
+    assert float(second[place]) > 100
+
+
+def test_hostile_names_are_text(tmp_path):
+    folder = make_run(tmp_path / "<img src=x>", **SMALL, model="m:</script><script>alert(1)")
+    text = written([folder], tmp_path / "out")
+    assert "<img src=x>" not in text
+    assert "</script><script>alert" not in text
+
+
+def test_gains_may_be_chance_or_losses(tmp_path):
+    folder = make_run(tmp_path / "r", **SMALL)
+    rows = [json.loads(line) for line in (folder / "rows.jsonl").read_text().splitlines()]
+
+    def told(full: int) -> str:
+        changed = [row | ({"top1_errors": full} if row["method"] == "full" else {"top1_errors": 300}) for row in rows]
+        (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in changed))
+        return overview.sentence(gather([folder]).results[0])
+
+    assert "gives back 10.0" in told(200)
+    assert "costs 10.0 more" in told(400)
+    assert "may be chance" in told(301)
+
+
+SHEET = Sheet(
+    "t", "a_b", ("model", "error in %", "Δ"), ((Cell("a_1 & b"), Cell("12.3", "11.0", "14.0"), Cell("-1.0")),)
+)
+
+
+def test_every_form_has_the_same_numbers():
+    for write in FORMATS.values():
+        assert "12.3" in write(SHEET)
+        assert "-1.0" in write(SHEET)
+    row = next(csv.DictReader(io.StringIO(as_csv(SHEET))))
+    assert row == {
+        "model": "a_1 & b",
+        "error in %": "12.3",
+        "error in % low": "11.0",
+        "error in % high": "14.0",
+        "Δ": "-1.0",
+    }
+    assert r"a\_1 \& b & 12.3 & $-1.0$ \\" in as_latex(SHEET)
