@@ -3,11 +3,12 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: demo test test-slow check speed docs format clean
+.PHONY: demo results test test-slow check speed docs format clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make demo       a first look: what adaptation buys, on real images"
+	@echo "make results    all results of the built-in networks, about two hours; what is there is not run again"
 	@echo "make test       all tests but the slow ones"
 	@echo "make test-slow  the slow ones"
 	@echo "make check      lint, format and types"
@@ -21,7 +22,11 @@ $(READY): pyproject.toml constraints.txt
 	@touch $@
 
 demo: $(READY)
-	$(BIN)/python examples/digits.py
+	$(BIN)/covshift bench --builtin --out demo
+	$(BIN)/covshift report demo --out demo/report
+
+results: $(READY)
+	$(BIN)/covshift bench --config results/suite.yaml --out results
 
 test: $(READY)
 	$(BIN)/python -m pytest -n 2 -m "not slow"
