@@ -10,6 +10,7 @@ import covshift
 from covshift import CovshiftError
 from covshift.shift import Predictor
 from covshift.shift.lines import Condition, fit_line
+from covshift.shift.signals import COMBINED
 
 FIT, TEST = slice(900, 1350), slice(1350, None)
 
@@ -120,13 +121,13 @@ def test_other_methods(predictor):
     images, _ = digits()
     clean = predictor.conditions[0]
     assert (clean.corruption, clean.severity) == ("clean", 0)
-    for method in ("agreement", "distance", "confidence", "difference", "threshold"):
+    for method in ("agreement", "distance", "confidence", "difference", "threshold", "combined"):
         assert 0 <= predictor.estimate(images[TEST], method=method).plain.error < 0.3
-    assert predictor.line("plain", "difference").slope == 1
+    assert predictor.line("plain", "difference").slopes == (1,)
     # By definition these two are right on the clean calibration images.
     for method in ("difference", "threshold"):
         line = predictor.line("plain", method)
-        value = line.intercept + line.slope * clean.signals[f"plain {method}"]
+        value = line.intercept + line.slopes[0] * clean.signals[f"plain {method}"]
         assert value == pytest.approx(clean.plain, abs=0.01)
 
 
@@ -141,13 +142,28 @@ def conditions(slope=2.0, noise=0.0):
 
 def test_lines():
     line = fit_line(conditions(), "plain", "judge")
-    assert line == pytest.approx((0.1, 2.0, 0.0), abs=1e-9)
-    assert line.at(0.2, 100)[0] == pytest.approx(0.5)
-    assert line.at(0.2, 100)[1] == pytest.approx(1.96 * 0.05)
-    assert line.at(9, 100)[0] == 1
+    assert (line.intercept, *line.slopes, line.spread) == pytest.approx((0.1, 2.0, 0.0), abs=1e-9)
+    assert line.at([0.2], 100)[0] == pytest.approx(0.5)
+    assert line.at([0.2], 100)[1] == pytest.approx(1.96 * 0.05)
+    assert line.at([9], 100)[0] == 1
     # spatter is one tenth off, and left out it lies that far from the line of the others
     assert fit_line(conditions(noise=0.1), "plain", "judge").spread > 0.05
-    assert fit_line(conditions(noise=0.1), "plain", "judge", kind="blur").slope == pytest.approx(2)
+    assert fit_line(conditions(noise=0.1), "plain", "judge", kind="blur").slopes == pytest.approx((2,))
+
+
+def test_combined_takes_each_signal_for_what_it_is_worth():
+    rng = np.random.default_rng(0)
+    rows = [
+        each._replace(signals={f"plain {name}": value for name, value in zip(COMBINED, rng.random(3), strict=True)})
+        for each in conditions()
+    ]
+    true = (0.3, 0.0, 0.1)
+    errors = [0.05 + sum(w * x for w, x in zip(true, row.signals.values(), strict=True)) for row in rows]
+    rows = [row._replace(plain=error) for row, error in zip(rows, errors, strict=True)]
+    line = fit_line(rows, "plain", "combined")
+    assert line.slopes == pytest.approx(true, abs=0.01)
+    constant = [row._replace(signals={**row.signals, "plain agreement": 0.0}) for row in rows]
+    assert fit_line(constant, "plain", "combined").slopes[1] == 0
 
 
 IMAGES = digits()[0][:20]

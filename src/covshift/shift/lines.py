@@ -9,9 +9,10 @@ import numpy as np
 from covshift.corruptions import category
 from covshift.errors import CovshiftError
 from covshift.shift.look import Which
-from covshift.shift.signals import Method
+from covshift.shift.signals import Method, signals_of
 from covshift.shift.theory import Array
 
+_RIDGE = 0.1  # in units of signals with a standard deviation of 1
 _SIGMAS = 1.96  # of a Gaussian's standard deviations hold 95 % on either side
 
 
@@ -34,15 +35,15 @@ class Condition(NamedTuple):
 
 
 class Line(NamedTuple):
-    """error = intercept + slope · signal, and the standard deviation of what is left on an unseen corruption."""
+    """error = intercept + Σ slope · signal, and the standard deviation of what is left on an unseen corruption."""
 
     intercept: float
-    slope: float
+    slopes: tuple[float, ...]
     spread: float
 
-    def at(self, signal: float, images: int) -> tuple[float, float]:
-        """The error for a signal, and half of its interval where the error is counted on so many images."""
-        error = min(1.0, max(0.0, self.intercept + self.slope * signal))
+    def at(self, signals: Sequence[float], images: int) -> tuple[float, float]:
+        """The error for the signals, and half of its interval where the error is counted on so many images."""
+        error = min(1.0, max(0.0, self.intercept + sum(s * x for s, x in zip(self.slopes, signals, strict=True))))
         return error, _SIGMAS * math.sqrt(self.spread**2 + error * (1 - error) / images)
 
 
@@ -61,33 +62,38 @@ def fit_line(conditions: Sequence[Condition], which: Which, method: Method, kind
     chosen = [each for each in conditions if kind is None or _kind(each) == kind]
     if len(chosen) < 2:
         raise CovshiftError(f"there are no holdout corruptions of kind {kind!r} to learn from")
-    signals = np.array([each.signals[f"{which} {method}"] for each in chosen])
+    signals = np.array([[each.signals[f"{which} {name}"] for name in signals_of(method)] for each in chosen])
     errors = np.array([getattr(each, which) for each in chosen])
     if method in ("confidence", "difference", "threshold"):
         clean = conditions[0]
         offset = getattr(clean, which) - clean.signals[f"{which} {method}"] if method == "difference" else 0.0
-        return Line(offset, 1.0, float(np.sqrt(np.mean((signals + offset - errors) ** 2))))
-    intercept, slope = _regress(signals, errors)
+        return Line(offset, (1.0,), float(np.sqrt(np.mean((signals[:, 0] + offset - errors) ** 2))))
+    intercept, slopes = _regress(signals, errors)
     if kind is not None:
-        free = max(1, len(chosen) - 2)
-        return Line(intercept, slope, float(np.sqrt(np.sum((intercept + slope * signals - errors) ** 2) / free)))
+        free = max(1, len(chosen) - 1 - len(slopes))
+        spread = float(np.sqrt(np.sum((intercept + signals @ slopes - errors) ** 2) / free))
+        return Line(intercept, tuple(slopes.tolist()), spread)
     groups = np.array([each.corruption for each in chosen])
     off = []
     for group in dict.fromkeys(groups):
         a, b = _regress(signals[groups != group], errors[groups != group])
-        off.append(a + b * signals[groups == group] - errors[groups == group])
-    return Line(intercept, slope, float(np.sqrt(np.mean(np.concatenate(off) ** 2))))
+        off.append(a + signals[groups == group] @ b - errors[groups == group])
+    return Line(intercept, tuple(slopes.tolist()), float(np.sqrt(np.mean(np.concatenate(off) ** 2))))
 
 
 def _kind(condition: Condition) -> str:
     return "clean" if condition.corruption == "clean" else category(condition.corruption)
 
 
-def _regress(signals: Array, errors: Array) -> tuple[float, float]:
-    moved = signals - signals.mean()
-    if not (spread := (moved**2).sum()) > 1e-12:
+def _regress(signals: Array, errors: Array) -> tuple[float, Array]:
+    """Intercept and slopes of least squares; several signals go with each other, so they are held back a little."""
+    moved, spread = signals - signals.mean(0), signals.std(0)
+    if not (spread > 1e-6).any():
         raise CovshiftError(
             "all calibration conditions look the same to the model; are the images constant, or all the same one?"
         )
-    slope = float((moved * errors).sum() / spread)
-    return float(errors.mean() - slope * signals.mean()), slope
+    scale = np.where(spread > 1e-6, spread, np.inf)
+    moved = moved / scale
+    held = _RIDGE if len(scale) > 1 else 0.0
+    slopes = np.linalg.solve(moved.T @ moved + held * np.eye(len(scale)), moved.T @ errors) / scale
+    return float(errors.mean() - signals.mean(0) @ slopes), slopes

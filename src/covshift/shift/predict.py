@@ -21,7 +21,7 @@ from covshift.progress import progress_bar
 from covshift.shift.distance import Distance
 from covshift.shift.lines import Condition, Line, fit_line
 from covshift.shift.look import Batches, Images, Look, Preprocess, Which, look
-from covshift.shift.signals import METHODS, Method, Scale, fit_scale, signal
+from covshift.shift.signals import METHODS, SIGNALS, Method, Scale, fit_scale, signal, signals_of
 from covshift.statistics import digest
 
 _FORMAT = "covshift predictor 1"
@@ -131,7 +131,7 @@ class Predictor:
             images: uint8, NumPy NHWC or torch NCHW; or a loader of batches as the model takes them, which is gone
                 through twice. Some hundred images at least: the adapted model is adapted to these.
             method: what to judge by: "judge" (best in our tests), "agreement", "distance" (the paper's), "confidence",
-                "difference" (of confidences) or "threshold" (of confidence).
+                "difference" (of confidences), "threshold" (of confidence), or "combined" (the first three).
             kind: "noise", "blur", "weather" or "digital" to learn from the holdout corruption of that kind alone, as
                 the paper does.
         """
@@ -148,7 +148,8 @@ class Predictor:
         """The same from what was seen of the images already."""
 
         def predict(which: Which) -> Prediction:
-            error, margin = self.line(which, method, kind).at(signal(method, which, seen, self._scale), len(seen.plain))
+            signals = [signal(name, which, seen, self._scale) for name in signals_of(method)]
+            error, margin = self.line(which, method, kind).at(signals, len(seen.plain))
             return Prediction(error, max(0.0, error - margin), min(1.0, error + margin))
 
         return Forecast(predict("plain"), predict("adapted"), seen.distance, len(seen.plain))
@@ -215,5 +216,5 @@ def _condition(corruption: str, severity: int, seen: Look, scale: Scale, truth: 
         return (seen.logits(which).argmax(1) != truth).double().mean().item()
 
     sides: tuple[Which, ...] = ("plain", "adapted")
-    signals = {f"{which} {method}": signal(method, which, seen, scale) for which in sides for method in METHODS}
+    signals = {f"{which} {method}": signal(method, which, seen, scale) for which in sides for method in SIGNALS}
     return Condition(corruption, severity, error("plain"), error("adapted"), signals)

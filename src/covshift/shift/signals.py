@@ -1,15 +1,19 @@
 """What a model's answers say of its error, without labels: single numbers that rise with it."""
 
 from collections.abc import Callable, Sequence
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 import torch
 from torch import Tensor, nn
 
 from covshift.shift.look import Look, Which
 
-Method = Literal["judge", "agreement", "distance", "confidence", "difference", "threshold"]
-METHODS: tuple[Method, ...] = ("judge", "agreement", "distance", "confidence", "difference", "threshold")
+Signal = Literal["judge", "agreement", "distance", "confidence", "difference", "threshold"]
+SIGNALS: tuple[Signal, ...] = get_args(Signal)
+Method = Signal | Literal["combined"]
+METHODS: tuple[Method, ...] = (*SIGNALS, "combined")
+COMBINED: tuple[Signal, ...] = ("judge", "agreement", "distance")
+"""What `combined` goes by: answers, how they change, and statistics."""
 
 
 class Scale(NamedTuple):
@@ -26,7 +30,16 @@ class Scale(NamedTuple):
     adapted: float
 
 
-def signal(method: Method, which: Which, seen: Look, scale: Scale) -> float:
+def signals_of(method: Method) -> tuple[Signal, ...]:
+    """The signals that a method goes by.
+
+    >>> signals_of("judge")
+    ('judge',)
+    """
+    return COMBINED if method == "combined" else (method,)
+
+
+def signal(method: Signal, which: Which, seen: Look, scale: Scale) -> float:
     """One number that rises with the error of the plain or the adapted model.
 
     - judge: how little probability the adapted model gives to the answer, on average;
