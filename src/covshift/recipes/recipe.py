@@ -91,7 +91,7 @@ RECIPES = {
     for recipe in (
         Recipe("resnet20", epochs=48, cycles=2),
         Recipe("resnet32", depth=32, epochs=16),
-        Recipe("resnet20-augmix", augment="augmix", start="resnet20", epochs=6, rate=0.1),
+        Recipe("resnet20-augmix", augment="augmix", start="resnet20", epochs=5, rate=0.1),
         Recipe("resnet20-noise", augment="noise", start="resnet20", epochs=6, rate=0.1),
         Recipe("resnet20-gn", norm="group", epochs=16, rate=0.1),
         Recipe("resnet20-fixup", norm="fixup", epochs=16, rate=0.1),
