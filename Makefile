@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: demo results test test-slow check speed docs format clean
+.PHONY: demo results test test-slow test-browser check speed docs format clean
 .DEFAULT_GOAL := help
 
 help:
@@ -11,6 +11,7 @@ help:
 	@echo "make results    all results of the built-in networks, about two hours; what is there is not run again"
 	@echo "make test       all tests but the slow ones"
 	@echo "make test-slow  the slow ones"
+	@echo "make test-browser  the report's page in Chromium, which it installs on Debian"
 	@echo "make check      lint, format and types"
 	@echo "make speed      the speed figures, as ratios"
 	@echo "make docs       the documentation, into site/"
@@ -29,10 +30,15 @@ results: $(READY)
 	$(BIN)/covshift bench --config results/suite.yaml --out results
 
 test: $(READY)
-	$(BIN)/python -m pytest -n 2 -m "not slow"
+	$(BIN)/python -m pytest -n 2 -m "not slow and not browser"
 
 test-slow: $(READY)
 	$(BIN)/python -m pytest -m slow
+
+test-browser: $(READY)
+	command -v chromium chromedriver || apt-get install -y --no-install-recommends chromium chromium-driver \
+		|| sudo apt-get install -y --no-install-recommends chromium chromium-driver
+	$(BIN)/python -m pytest -m browser
 
 check: $(READY)
 	$(BIN)/ruff check .

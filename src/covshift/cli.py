@@ -315,15 +315,21 @@ def report(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run folders, or folders of run folders.")],
     out: Annotated[Path, typer.Option(help="The folder to write to.")] = Path("report"),
     baseline: Annotated[Path | None, typer.Option(help="A run to measure mCE against, in AlexNet's place.")] = None,
+    compare: Annotated[bool, typer.Option("--compare", help="Two runs side by side.")] = False,
+    readme: Annotated[Path | None, typer.Option(help="Also write summary and tables to this Markdown file.")] = None,
     images: Annotated[bool, typer.Option(help="Show images of the conditions.")] = True,
+    files: Annotated[bool, typer.Option(help="Write SVG, PDF, PNG, CSV, Markdown and LaTeX files, too.")] = True,
 ) -> None:
-    """Write a page with tables and charts of runs, which opens offline.
+    """Write a page with tables and charts of runs, which opens offline, and files for a paper.
 
     covshift report runs/r18 --out report
 
-    covshift report results/ --out report
+    covshift report --compare runs/r18 runs/r50
+
+    covshift report results/ --readme results/README.md
     """
     from covshift.report import command
 
     with _errors():
-        typer.echo(command.report(runs, out, baseline=baseline, images=images))
+        page = command.report(runs, out, baseline=baseline, compare=compare, readme=readme, images=images, files=files)
+        typer.echo(page)

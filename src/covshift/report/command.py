@@ -8,10 +8,13 @@ from covshift.bench.metrics import Baseline, baseline_of
 from covshift.bench.store import Store
 from covshift.errors import CovshiftError
 from covshift.files import replacing
-from covshift.report import corruptions, overview
+from covshift.report import architectures, batches, corruptions, natural, overview
+from covshift.report import compare as comparison
 from covshift.report.bundle import check_installed
+from covshift.report.files import write_files
 from covshift.report.page import page
 from covshift.report.parts import Section
+from covshift.report.readme import readme as write_readme
 from covshift.report.results import Gathered, Result, gather
 from covshift.report.samples import Samples, samples
 
@@ -21,7 +24,10 @@ def report(
     out: str | os.PathLike[str] = "report",
     *,
     baseline: str | os.PathLike[str] | None = None,
+    compare: bool = False,
     images: bool = True,
+    files: bool = True,
+    readme: str | os.PathLike[str] | None = None,
 ) -> Path:
     """Write a report on run folders.
 
@@ -29,7 +35,10 @@ def report(
         runs: the folders, or folders that hold some.
         out: the folder to write to.
         baseline: a run to measure mCE against, in AlexNet's place.
+        compare: begin with a comparison; there must be two runs.
         images: whether to show images of the conditions, where the data can be opened.
+        files: whether to write every figure as SVG, PDF and PNG, and every table as CSV, Markdown and LaTeX, too.
+        readme: a Markdown file to write summary and tables to.
 
     Returns:
         The page.
@@ -38,18 +47,33 @@ def report(
     if not runs:
         raise CovshiftError("expected run folders, e.g. covshift report runs/r18 --out report")
     found = gather([Path(run) for run in runs], _read_baseline(baseline))
-    made = sections(found.results)
+    made = [*(_compared(found) if compare else ()), *sections(found.results)]
+    if readme is not None:
+        _write(Path(readme), write_readme(_title(found), found.results, made, found.notes))
+    if files:
+        write_files(made, Path(out))
     shown = samples(found.results) if images else Samples((), "they were not asked for")
-    text = page(_title(found), found.results, made, shown, found.notes)
     index = Path(out) / "index.html"
-    with replacing(index) as part:
-        part.write_text(text)
+    _write(index, page(_title(found), found.results, made, shown, found.notes))
     return index
+
+
+def _compared(found: Gathered) -> list[Section]:
+    if len(found.results) != 2:
+        got = ", ".join(result.name for result in found.results)
+        raise CovshiftError(f"expected two runs to compare, got {len(found.results)} ({got})")
+    return [comparison.section(*found.results)]
+
+
+def _write(file: Path, text: str) -> None:
+    with replacing(file) as part:
+        part.write_text(text, encoding="utf-8")
 
 
 def sections(results: Sequence[Result]) -> list[Section]:
     """All that is shown of the results."""
-    return [overview.section(results), corruptions.section(results)]
+    rooms = (overview, corruptions, batches, architectures, natural)
+    return [room.section(results) for room in rooms]
 
 
 def _title(found: Gathered) -> str:

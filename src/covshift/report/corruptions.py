@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from covshift.corruptions import names
 from covshift.report.figure import METHOD_COLOURS, Figure, Row, data, figure, in_percent, palette
+from covshift.report.naming import file_name
 from covshift.report.parts import Gap, Part, Section
 from covshift.report.results import SCENARIOS, Result
 from covshift.report.sheet import Cell, Sheet, change, percent
@@ -68,11 +69,7 @@ def _bars(result: Result, rows: Sequence[Row], top: float) -> Figure:
         tooltip=["corruption:N", "method:N", "error:Q", "low:Q", "high:Q"],
     )
     intervals = base.mark_rule(opacity=0.6).encode(x="low:Q", x2="high:Q")
-    chart = (drawn + intervals).properties(width="container", height=alt.Step(8))
+    height = len(shown) * max(16, 9 * len(methods))
+    chart = (drawn + intervals).properties(width="container", height=height)
     caption = "Mean over severities; thin lines are 95 % intervals."
     return figure(f"corruptions-{file_name(result)}", result.name, caption, chart, rows)
-
-
-def file_name(result: Result) -> str:
-    """The result's name, fit for a file."""
-    return result.name.replace("/", "-")

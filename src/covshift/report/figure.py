@@ -35,6 +35,7 @@ SHAPES = (
 METHOD_COLOURS = {"none": ORANGE, "partial": SKY, "full": BLUE}
 KIND_COLOURS = {"noise": BLUE, "blur": ORANGE, "weather": GREEN, "digital": PINK, "clean": "#8C8C8C"}
 
+_PHONE = 300  # px that a chart has on a phone
 _INK = "currentColor"  # so that the page's own colour, light or dark, is taken
 _FONT = "Liberation Sans, Arial, Helvetica, sans-serif"
 _CONFIG: Spec = {
@@ -53,7 +54,16 @@ _CONFIG: Spec = {
         "gridOpacity": 0.12,
         "labelLimit": 220,
     },
-    "legend": {"labelColor": _INK, "titleColor": _INK, "titleFontWeight": "normal", "orient": "top", "labelLimit": 260},
+    "legend": {
+        "labelColor": _INK,
+        "titleColor": _INK,
+        "titleFontWeight": "normal",
+        "orient": "top",
+        "labelLimit": 260,
+        "symbolStrokeColor": _INK,
+        # One legend above the other: side by side they are cut off on a phone.
+        "layout": {"top": {"direction": "vertical", "anchor": "start"}},
+    },
     "header": {"labelColor": _INK, "titleColor": _INK, "titleFontWeight": "normal"},
     "title": {"color": _INK, "fontWeight": "normal", "fontSize": 12, "anchor": "start"},
     "text": {"color": _INK},
@@ -112,6 +122,8 @@ def figure(
     with altair.data_transformers.enable("default", max_rows=None):
         spec = chart.to_dict()
     spec["config"] = _CONFIG
+    if spec.get("width") == "container":
+        spec["autosize"] = {"type": "fit-x", "contains": "padding"}
     return Figure(name, title, caption, spec, tuple(rows), wide)
 
 
@@ -129,6 +141,23 @@ def data(rows: Sequence[Row]) -> Any:
     import altair
 
     return altair.Data(values=[dict(row) for row in rows])  # type: ignore[no-untyped-call]
+
+
+def batch_sizes() -> Any:
+    """The axis of n."""
+    import altair
+
+    axis = altair.Axis(grid=False, labelOverlap=True, format="~d")
+    return altair.X("n:Q", title="batch size n", scale=altair.Scale(type="log", base=2, nice=False), axis=axis)
+
+
+def legend(names: Sequence[str], symbol: str | None = None, title: str | None = None) -> Any:
+    """A legend in as many columns as fit a phone."""
+    import altair
+
+    columns = max(1, _PHONE // (26 + 7 * max(len(name) for name in names)))
+    given: dict[str, Any] = {} if symbol is None else {"symbolType": symbol}
+    return altair.Legend(title=title, columns=min(columns, len(names)), **given)
 
 
 def palette(names: Sequence[str], known: Mapping[str, str] | None = None) -> Any:

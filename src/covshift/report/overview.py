@@ -103,11 +103,11 @@ def chart(results: Sequence[Result]) -> list[Figure | Gap]:
     base = alt.Chart(data(rows)).encode(y=alt.Y("model:N", sort=[r.name for r in results], title=None))
     span = base.mark_rule(opacity=0.5).encode(x=alt.X("min(error):Q"), x2=alt.X2("max(error):Q"))
     points = base.mark_point(filled=True, size=110, opacity=1).encode(
-        x=alt.X("error:Q", title="mean error under corruption in %", scale=alt.Scale(zero=True)),
+        x=alt.X("error:Q", title="mean error in %", scale=alt.Scale(zero=True)),
         color=alt.Color("method:N", title=None, scale=palette(SCENARIOS, METHOD_COLOURS)),
         shape=alt.Shape("method:N", title=None, scale=shapes(SCENARIOS)),
         tooltip=["model:N", "method:N", "error:Q", "low:Q", "high:Q"],
     )
-    drawn = (span + points).properties(width="container", height=alt.Step(30))
+    drawn = (span + points).properties(width="container", height=30 * len({row["model"] for row in rows}))
     caption = "Mean top-1 error over the corrupted conditions, for every model without and with adaptation."
     return [figure("overview", "What adapting gives back", caption, drawn, rows, wide=True)]

@@ -69,13 +69,13 @@ class Result:
         """How many cells are not done yet."""
         return len(set(self.run.settings.plan.all_names()) - {row.cell for row in self.rows})
 
-    @property
+    @cached_property
     def adapted(self) -> str | None:
         """The method that stands for adaptation: full, else partial, else the last one that is not `none`."""
         usable = [name for name in self.methods if name not in ("none", "reverse") and self.mean(name)]
         return next((name for name in ("full", "partial") if name in usable), usable[-1] if usable else None)
 
-    @property
+    @cached_property
     def prior(self) -> float | None:
         """N of partial adaptation."""
         return next((row.prior for row in self.rows if row.method == "partial"), None)
@@ -110,6 +110,7 @@ class Result:
         rows = self.table.get(method, {})
         return mce({c: row.top1_errors / row.images for c, row in rows.items()}, self.yardstick)
 
+    @cached_property
     def batches(self) -> dict[tuple[int, float], str]:
         """The methods with statistical batches of n images and a prior of N, by (n, N)."""
         parsed = {name: parse_method(name) for name in self.methods if name.startswith("batch:")}

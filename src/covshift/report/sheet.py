@@ -75,18 +75,32 @@ def signed(value: float) -> str:
 
 def as_html(sheet: Sheet) -> str:
     """For the page; the interval follows in small print."""
+    words = [all(not _number(line[place].text) for line in sheet.lines) for place in range(len(sheet.columns))]
 
     def cell(each: Cell, tag: str) -> str:
         text = f"<b>{escape(each.text)}</b>" if each.strong else escape(each.text)
         interval = f" <small>{escape(each.low)} to {escape(each.high)}</small>" if each.low != each.high else ""
         return f"<{tag}>{text}{interval}</{tag.split()[0]}>"
 
-    head = "".join(f'<th scope="col">{escape(name)}</th>' for name in sheet.columns)
+    head = "".join(
+        f'<th scope="col"{_WORDS if left else ""}>{escape(name)}</th>'
+        for name, left in zip(sheet.columns, words, strict=True)
+    )
     body = "".join(
-        "<tr>" + cell(line[0], 'th scope="row"') + "".join(cell(each, "td") for each in line[1:]) + "</tr>\n"
+        "<tr>"
+        + cell(line[0], 'th scope="row"')
+        + "".join(cell(each, f"td{_WORDS if left else ''}") for each, left in zip(line[1:], words[1:], strict=True))
+        + "</tr>\n"
         for line in sheet.lines
     )
     return f"<table>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{body}</tbody>\n</table>"
+
+
+_WORDS = ' class="words"'
+
+
+def _number(text: str) -> bool:
+    return text[:1].isdigit() or (text[:1] in "+-" and text[1:2].isdigit())
 
 
 def as_csv(sheet: Sheet) -> str:

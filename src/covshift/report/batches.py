@@ -1,0 +1,181 @@
+"""How many images it takes: errors by the size n of a statistical batch and the prior N."""
+
+from collections.abc import Sequence
+
+from covshift.corruptions import names
+from covshift.report.figure import Figure, Row, batch_sizes, data, figure, legend, palette, shapes
+from covshift.report.metric import Metric, metric
+from covshift.report.naming import file_name
+from covshift.report.parts import Gap, Part, Section
+from covshift.report.results import Result
+from covshift.report.sheet import EMPTY, Cell, Sheet, change, percent
+
+_GRID = "covshift bench --out RUN --extend --grid, with the run's --model and --data"
+_ZERO = "covshift bench --out RUN --extend --methods batch:n=1,N=0,batch:n=8,N=0,batch:n=64,N=0,batch:n=512,N=0"
+_SHORT = ["256"] * 10  # what a legend of priors has to have room for
+
+
+def section(results: Sequence[Result]) -> Section:
+    """Tables and curves over n and N."""
+    text = (
+        "Statistics are taken from n images at a time and mixed with those of the source, which count as N images. "
+        "A large N is safe and slow to follow; N = 0 forgets the source."
+    )
+    found = metric(results)
+    parts = [*methods_table(results), *low_resource(results, found), *best(results, found), *curves(results, found)]
+    parts += [grid_table(result, found) for result in results if _gridded(result)]
+    return Section("batches", "How many images", text, tuple(parts))
+
+
+def _gridded(result: Result) -> bool:
+    """Whether there is more than one n to draw a line through."""
+    return len({n for n, _ in _measured(result)}) > 1
+
+
+def _measured(result: Result) -> dict[tuple[int, float], str]:
+    return {key: name for key, name in sorted(result.batches.items()) if result.mean(name) is not None}
+
+
+def methods_table(results: Sequence[Result]) -> list[Sheet]:
+    """The methods that were asked for beside none, partial and full, such as streams."""
+    lines = [
+        (Cell(result.name), Cell(name), percent(result.mean(name)), change(result.gain(name)))
+        for result in results
+        for name in result.run.settings.methods
+        if name not in ("none", "reverse") and result.mean(name) is not None
+    ]
+    if not lines:
+        return []
+    notes = ("stream: statistics follow the images as they come; batch: those of n images at a time",)
+    columns = ("model", "method", "mean error in %", "Δ to none")
+    return [Sheet("methods", "All methods", columns, tuple(lines), notes)]
+
+
+def chosen(result: Result, found: Metric) -> dict[int, float]:
+    """The best N for each n: by the error on the holdout corruptions, or by the metric where there are none."""
+    held = [c for c in result.run.settings.plan.conditions if c.corruption in names("holdout")]
+
+    def score(name: str) -> float:
+        rate = result.mean(name, held) if held else None
+        return rate.value if rate else found.of(result, name) or 0.0
+
+    measured = _measured(result)
+    sizes = sorted({n for n, _ in measured})
+    return {n: min((N for m, N in measured if m == n), key=lambda N: score(measured[n, N])) for n in sizes}
+
+
+def low_resource(results: Sequence[Result], found: Metric) -> list[Part]:
+    """The metric against the batch size, without a prior, with the best one, and without adaptation."""
+    import altair as alt
+
+    title = f"{found.name.capitalize()} by batch size"
+    gridded = [result for result in results if _gridded(result)]
+    if not gridded:
+        return [Gap(title, "no run has several batch sizes", _GRID)]
+    rows: list[Row] = []
+    sizes = [n for result in gridded for n, _ in result.batches]
+    for result in gridded:
+        measured, best_prior = _measured(result), chosen(result, found)
+        for n, prior in best_prior.items():
+            rows.append(_point(result, "best N", n, prior, found.of(result, measured[n, prior])))
+        rows += [_point(result, "N = 0", n, 0.0, found.of(result, name)) for (n, N), name in measured.items() if N == 0]
+        if (none := found.of(result, "none")) is not None:
+            rows += [_point(result, "no adaptation", n, None, none) for n in (min(sizes), max(sizes))]
+    lines = ["no adaptation", "N = 0", "best N"]
+    dashes = alt.Scale(domain=lines, range=[[2, 3], [7, 3], [1, 0]])
+    models = [result.name for result in gridded]
+    chart = (
+        alt.Chart(data(rows))
+        .mark_line(point=alt.OverlayMarkDef(size=28))
+        .encode(
+            x=batch_sizes(),
+            y=alt.Y("error:Q", title=found.axis, scale=alt.Scale(zero=False)),
+            color=alt.Color("model:N", legend=legend(models, "stroke"), scale=palette(models)),
+            strokeDash=alt.StrokeDash("prior:N", legend=legend(lines, "stroke"), scale=dashes),
+            tooltip=["model:N", "prior:N", "n:Q", "N:Q", "error:Q"],
+        )
+        .properties(width="container", height=300)
+    )
+    caption = "N is the best on the holdout corruptions for each n, where the run has them."
+    gaps = [Gap("N = 0", "no batch size was run without a prior", _ZERO)]
+    drawn = figure("low-resource", title, caption, chart, rows, wide=True)
+    return [drawn, *(gaps if not any(row["prior"] == "N = 0" for row in rows) else [])]
+
+
+def _point(result: Result, prior: str, n: int, N: float | None, value: float | None) -> Row:
+    return {"model": result.name, "prior": prior, "n": n, "N": N, "error": value}
+
+
+def best(results: Sequence[Result], found: Metric) -> list[Figure]:
+    """The best N for each n, by model."""
+    import altair as alt
+
+    rows = [
+        {"model": result.name, "n": n, "N": prior}
+        for result in results
+        if _gridded(result)
+        for n, prior in chosen(result, found).items()
+    ]
+    if not rows:
+        return []
+    models = list(dict.fromkeys(str(row["model"]) for row in rows))
+    priors = sorted({float(str(row["N"])) for row in rows})
+    chart = (
+        alt.Chart(data(rows))
+        .mark_line(point=alt.OverlayMarkDef(filled=True, size=45))
+        .encode(
+            x=batch_sizes(),
+            # Not a logarithm: N = 0 may be the best.
+            y=alt.Y("N:Q", title="best N", scale=alt.Scale(type="symlog"), axis=alt.Axis(values=priors)),
+            color=alt.Color("model:N", legend=legend(models), scale=palette(models)),
+            shape=alt.Shape("model:N", legend=legend(models), scale=shapes(models)),
+            tooltip=["model:N", "n:Q", "N:Q"],
+        )
+        .properties(width="container", height=260)
+    )
+    return [figure("best-prior", "The best N for each n", "Chosen on the holdout corruptions.", chart, rows)]
+
+
+def curves(results: Sequence[Result], found: Metric) -> list[Figure]:
+    """The metric over n, a line for each N and a picture for each model."""
+    import altair as alt
+
+    figures = []
+    for result in results:
+        if not _gridded(result):
+            continue
+        rows = [{"n": n, "N": prior, "error": found.of(result, name)} for (n, prior), name in _measured(result).items()]
+        priors, shades = sorted({float(str(row["N"])) for row in rows}), alt.Scale(scheme="viridis")
+        chart = (
+            alt.Chart(data(rows))
+            .mark_line(point=alt.OverlayMarkDef(size=18))
+            .encode(
+                x=batch_sizes(),
+                y=alt.Y("error:Q", title=found.axis, scale=alt.Scale(zero=False)),
+                color=alt.Color("N:O", legend=legend(_SHORT, title="N"), sort=priors, scale=shades),
+                tooltip=["n:Q", "N:O", "error:Q"],
+            )
+            .properties(width="container", height=260)
+        )
+        title, name = f"{result.name}: {found.name} by n and N", f"grid-{file_name(result)}"
+        figures.append(figure(name, title, "One line for each prior N.", chart, rows))
+    return figures
+
+
+def grid_table(result: Result, found: Metric) -> Sheet:
+    """The metric for each n (lines) and N (columns); the best N of a line is marked."""
+    measured = _measured(result)
+    priors = sorted({N for _, N in measured})
+    lines = []
+    for n in sorted({n for n, _ in measured}):
+        values = {N: found.of(result, measured[n, N]) for N in priors if (n, N) in measured}
+        least = min(value for value in values.values() if value is not None)
+        cells = [_number(values.get(N), least) for N in priors]
+        lines.append((Cell(f"n = {n}"), *cells))
+    columns = ("", *(f"N = {N:g}" for N in priors))
+    title = f"{result.name}: {found.name} in % by n and N"
+    return Sheet(f"grid-{file_name(result)}", title, columns, tuple(lines), folded=True)
+
+
+def _number(value: float | None, least: float) -> Cell:
+    return EMPTY if value is None else Cell(f"{value:.1f}", strong=value == least)

@@ -1,0 +1,114 @@
+"""Where there is no common corruption to remove: images as they are, natural shifts, and corruptions mixed."""
+
+from collections.abc import Sequence
+
+from covshift.data.condition import CLEAN, MIXED, Condition
+from covshift.report.figure import Row, batch_sizes, data, figure, legend, palette
+from covshift.report.parts import Gap, Part, Section
+from covshift.report.results import Result
+from covshift.report.sheet import EMPTY, Cell, Sheet, change, percent
+
+_TOP5 = 5
+_MIXED = "covshift bench --out RUN --extend --mixed, with the run's --model and --data"
+_NATURAL = (
+    "covshift bench --model MODEL --data folder:DIR --corruptions '' --methods none,batch:n=64,N=0,full --out runs/NAME"
+)
+
+
+def section(results: Sequence[Result]) -> Section:
+    """A table, and curves over the batch size."""
+    text = (
+        "Adapting removes what all images of a set have in common. Where there is no such shift, or every image has "
+        "its own, it should neither help nor harm much."
+    )
+    parts: list[Part] = [table(results)] if any(_lines(result) for result in results) else []
+    if not any(result.rate("none", MIXED) for result in results):
+        parts.append(Gap("Mixed corruptions", "no run has the control in which every image has its own", _MIXED))
+    if not any(natural(result) for result in results):
+        reason = "no run is on images as they are only, such as ImageNet-R or your own camera's"
+        parts.append(Gap("Natural shifts", reason, _NATURAL))
+    return Section("natural", "Natural shifts and mixtures", text, (*parts, *curves(results)))
+
+
+def natural(result: Result) -> bool:
+    """Whether the run is about images as they are."""
+    return not result.run.settings.corruptions
+
+
+def _lines(result: Result) -> list[tuple[str, Condition]]:
+    found = [("as they are" if natural(result) else "clean", CLEAN), ("mixed corruptions", MIXED)]
+    return [(label, condition) for label, condition in found if result.rate("none", condition)]
+
+
+def table(results: Sequence[Result]) -> Sheet:
+    """Top-1 and top-5 error without and with adaptation."""
+    lines = []
+    deep = any(result.run.model_classes > _TOP5 for result in results)
+    for result in results:
+        for label, condition in _lines(result):
+            method = _adapted(result, condition)
+            line = [Cell(result.name), Cell(f"{result.run.settings.data}, {label}")]
+            line += [percent(result.rate("none", condition))]
+            line += [percent(result.rate(method, condition)) if method else EMPTY]
+            line += [change(result.gain(method, [condition])) if method else EMPTY]
+            for name in ("none", method) if deep else ():
+                rate = result.rate(name, condition, top5=True) if name else None
+                line.append(percent(rate) if result.run.model_classes > _TOP5 else EMPTY)
+            lines.append(tuple(line))
+    columns = ("model", "images", "as it is", "adapted", "Δ", *(("top-5", "top-5 adapted") if deep else ()))
+    return Sheet("natural", "Error in % where no corruption is common to all images", columns, tuple(lines))
+
+
+def _adapted(result: Result, condition: Condition) -> str | None:
+    usable = [name for name in result.methods if condition in result.table[name] and name not in ("none", "reverse")]
+    return next((name for name in ("full", "partial") if name in usable), usable[-1] if usable else None)
+
+
+def curves(results: Sequence[Result]) -> list[Part]:
+    """The error on images as they are, by batch size, with the least prior that was run."""
+    import altair as alt
+
+    rows: list[Row] = []
+    for result in results:
+        found = {key: name for key, name in result.batches.items() if result.rate(name)}
+        least = min((N for _, N in found), default=0.0)
+        sizes = sorted(n for n, N in found if least == N)
+        if len(sizes) < 2:
+            continue
+        for n in sizes:
+            rate = result.rate(found[n, least])
+            if rate is not None:
+                rows.append(_row(result, f"N = {least:g}", n, rate.value))
+        if none := result.rate("none"):
+            rows += [_row(result, "no adaptation", n, none.value) for n in (sizes[0], sizes[-1])]
+    title = "Error on images as they are, by batch size"
+    if not rows:
+        command = "covshift bench --out RUN --extend --methods 'batch:n=8,N=0,batch:n=64,N=0,batch:n=512,N=0'"
+        return [Gap(title, "no run has clean images with several batch sizes", command)]
+    models = list(dict.fromkeys(str(row["model"]) for row in rows))
+    lines = list(dict.fromkeys(str(row["prior"]) for row in rows))
+    solid, dotted = [1, 0], [2, 3]
+    dashes = alt.Scale(domain=lines, range=[dotted if name == "no adaptation" else solid for name in lines])
+    chart = (
+        alt.Chart(data(rows))
+        .mark_line(point=alt.OverlayMarkDef(size=28))
+        .encode(
+            x=batch_sizes(),
+            y=alt.Y("error:Q", title="top-1 error in %", scale=alt.Scale(zero=False)),
+            color=alt.Color("model:N", legend=legend(models, "stroke"), scale=palette(models)),
+            strokeDash=alt.StrokeDash("prior:N", legend=legend(lines, "stroke"), scale=dashes),
+            tooltip=["model:N", "data:N", "prior:N", "n:Q", "error:Q"],
+        )
+        .properties(width="container", height=260)
+    )
+    return [figure("natural-batches", title, "With the least prior N that was run.", chart, rows, wide=True)]
+
+
+def _row(result: Result, prior: str, n: int, value: float) -> Row:
+    return {
+        "model": result.name,
+        "data": result.run.settings.data,
+        "prior": prior,
+        "n": n,
+        "error": round(100 * value, 3),
+    }

@@ -1,0 +1,27 @@
+"""Results as one Markdown file, for a README or a page of the documentation."""
+
+from collections.abc import Sequence
+
+from covshift.report.overview import sentence
+from covshift.report.parts import Section
+from covshift.report.results import Result
+from covshift.report.sheet import Sheet, as_markdown
+
+
+def readme(title: str, results: Sequence[Result], sections: Sequence[Section], notes: Sequence[str]) -> str:
+    """The summary and all tables.
+
+    It depends on the rows alone, so that who makes it again gets the same file.
+    """
+    lines = [f"# {title}", "", "<!-- Written by covshift report from the rows of the runs; do not edit. -->", ""]
+    lines += [f"- **{result.name}** {sentence(result)}" for result in results]
+    lines += [f"\n{note}" for note in notes]
+    for section in sections:
+        sheets = [part for part in section.parts if isinstance(part, Sheet)]
+        if not sheets:
+            continue
+        lines += ["", f"## {section.title}", "", section.text]
+        for sheet in sheets:
+            lines += ["", f"### {sheet.title}", "", as_markdown(sheet).rstrip()]
+            lines += [f"\n{note}" for note in sheet.notes]
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,128 @@
+"""The page in a real browser: offline, without complaints, everything drawn, and nothing cut off on a phone."""
+
+import csv
+import json
+import shutil
+from urllib.parse import unquote
+
+import pytest
+from browser import INSTALLED, browser
+from made_up import make_run
+
+from covshift.report.command import report
+
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.skipif(not INSTALLED, reason="chromium and chromium-driver are not installed; make test-browser does"),
+]
+
+TABLE = """
+const table = document.querySelector(`#table-${CSS.escape(arguments[0])} table`).cloneNode(true);
+table.querySelectorAll("small").forEach(each => each.remove());
+return [...table.rows].map(row => [...row.cells].map(cell => cell.textContent.trim()));
+"""
+
+MARKS = """
+return Object.fromEntries([...document.querySelectorAll(".chart")].map(chart => [
+  chart.dataset.spec.slice(5),
+  chart.querySelectorAll("svg .mark-symbol path, svg .mark-rect path, svg .mark-line path, svg .mark-rule line").length,
+]));
+"""
+
+# Labels of an axis that lie on each other, and texts that stick out of their chart.
+UGLY = """
+const found = [];
+for (const chart of document.querySelectorAll(".chart")) {
+  const svg = chart.querySelector("svg"), frame = svg.getBoundingClientRect();
+  for (const text of svg.querySelectorAll("text")) {
+    const box = text.getBoundingClientRect();
+    if (box.width && (box.right > frame.right + 1 || box.left < frame.left - 1))
+      found.push(`${chart.dataset.spec}: '${text.textContent}' is cut off`);
+  }
+  for (const axis of svg.querySelectorAll(".role-axis-label, .role-legend-entry")) {
+    const boxes = [...axis.querySelectorAll("text")]
+      .filter(text => getComputedStyle(text).opacity > 0 && text.textContent)
+      .map(text => [text.textContent, text.getBoundingClientRect()]);
+    boxes.forEach(([name, a], i) => boxes.slice(i + 1).forEach(([other, b]) => {
+      if (a.left < b.right - 1 && b.left < a.right - 1 && a.top < b.bottom - 3 && b.top < a.bottom - 3)
+        found.push(`${chart.dataset.spec}: '${name}' lies on '${other}'`);
+    }));
+  }
+}
+return found;
+"""
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("report")
+    settings = {"corruptions": "test,spatter", "severities": "1,3", "mixed": True}
+    runs = [make_run(folder / "runs" / "resnet20", 0.08, grid=True, **settings)]
+    runs.append(make_run(folder / "runs" / "resnet20-a-rather-long-name", 0.1, grid=True, **settings))
+    runs.append(make_run(folder / "runs" / "resnet20-gn", 0.1, methods="none", **settings))
+    runs.append(make_run(folder / "runs" / "half", 0.2, keep=0.7, **settings))
+    return report(runs, folder / "out", images=False)
+
+
+@pytest.fixture(scope="module")
+def window():
+    with browser() as opened:
+        yield opened
+
+
+def test_it_loads_offline_and_without_complaints(page, window, tmp_path):
+    alone = shutil.copy(page, tmp_path / "alone.html")  # without the files beside it
+    window.log("browser")
+    window.log("performance")
+    window.open(alone, 1280)
+    complaints = {entry["message"].partition(".html ")[2] for entry in window.log("browser")}
+    assert complaints == set()
+    events = [json.loads(entry["message"])["message"] for entry in window.log("performance")]
+    asked = [e["params"]["request"]["url"] for e in events if e["method"] == "Network.requestWillBeSent"]
+    assert [address for address in asked if not address.startswith(("data:", alone.as_uri()))] == []
+
+
+def test_every_chart_is_drawn(page, window):
+    window.open(page, 1280)
+    marks = window.run(MARKS)
+    assert len(marks) == len(list((page.parent / "figures").glob("*.svg")))
+    assert all(count > 0 for count in marks.values()), marks
+    bars = "return document.querySelectorAll('[data-spec$=corruptions-resnet20] [aria-roledescription=bar]').length"
+    with (page.parent / "figures" / "corruptions-resnet20.csv").open() as file:
+        assert window.run(bars) == len(list(csv.reader(file))) - 1
+
+
+def test_tables_have_the_numbers_of_the_files(page, window):
+    window.open(page, 1280)
+    for file in (page.parent / "tables").glob("*.csv"):
+        with file.open(newline="") as opened:
+            head, *lines = csv.reader(opened)
+        shown = [place for place, name in enumerate(head) if not name.endswith((" low", " high"))]
+        assert window.run(TABLE, file.stem) == [[line[place] for place in shown] for line in (head, *lines)]
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_nothing_is_cut_off_or_on_top_of_each_other(page, window, width):
+    window.open(page, width)
+    assert window.run(UGLY) == []
+    assert window.run("return document.documentElement.scrollWidth - document.documentElement.clientWidth") <= 0
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_text_stands_out_in_light_and_dark(page, window, dark):
+    window.open(page, 1280, dark=dark)
+    colours = window.run(
+        "const grey = text => text.match(/[\\d.]+/g).slice(0, 3).reduce((sum, each) => sum + +each / 3, 0);"
+        "return [getComputedStyle(document.querySelector('.chart svg text')).fill,"
+        " getComputedStyle(document.body).backgroundColor].map(grey)"
+    )
+    assert abs(colours[0] - colours[1]) > 150
+    assert (colours[1] < 128) == dark
+
+
+def test_files_are_saved_by_name(page, window):
+    window.open(page, 1280)
+    link = "a[download='corruptions-resnet20.csv'][href^='data:text/csv']"
+    href = window.run(f'return document.querySelector("figure {link}").href')
+    text = unquote(href.partition(",")[2])
+    assert text == (page.parent / "figures" / "corruptions-resnet20.csv").read_text()

@@ -1,0 +1,173 @@
+"""Charts, tables and files from made-up runs, against numbers that are counted by hand."""
+
+import csv
+import io
+import json
+
+import pytest
+from made_up import make_run
+
+from covshift.bench.metrics import rate
+from covshift.errors import CovshiftError
+from covshift.report import architectures, batches, compare, natural
+from covshift.report.command import report, sections
+from covshift.report.figure import Figure
+from covshift.report.files import svg
+from covshift.report.metric import metric
+from covshift.report.naming import family, large_scale, norm, without_norm
+from covshift.report.parts import Gap
+from covshift.report.results import gather
+from covshift.report.sheet import Sheet
+
+SMALL = {"corruptions": "fog,snow,spatter", "severities": "1,3"}
+
+
+def results(tmp_path, *names, **settings):
+    return gather([make_run(tmp_path / name, **{**SMALL, **settings}) for name in names]).results
+
+
+def parts(section, kind):
+    return {getattr(part, "name", part.title): part for part in section.parts if isinstance(part, kind)}
+
+
+def test_the_grid_is_that_of_the_rows(tmp_path):
+    (result,) = results(tmp_path, "a", grid=True)
+    found = batches.grid_table(result, metric([result]))
+    by_hand = {}
+    for row in map(json.loads, (tmp_path / "a" / "rows.jsonl").read_text().splitlines()):
+        if row["method"] == "batch:n=8,N=16" and row["corruption"] in ("fog", "snow"):
+            by_hand[row["cell"]] = row["top1_errors"] / row["images"]
+    line = next(line for line in found.lines if line[0].text == "n = 8")
+    assert line[found.columns.index("N = 16")].text == f"{100 * sum(by_hand.values()) / 4:.1f}"
+
+
+def test_the_best_prior_is_chosen_on_the_holdout_corruptions(tmp_path):
+    (result,) = results(tmp_path, "a", grid=True)
+    spatter = {
+        (row.n, row.prior): row.top1_errors for row in result.rows if row.cell.startswith("spatter/") and row.n == 64
+    }
+    both = dict.fromkeys(spatter, 0)
+    for row in result.rows:
+        if row.corruption == "spatter" and (row.n, row.prior) in both and row.method.startswith("batch"):
+            both[row.n, row.prior] += row.top1_errors
+    least = min(both.values())
+    assert both[64, batches.chosen(result, metric([result]))[64]] == least
+
+
+def test_what_is_missing_is_said_with_a_command(tmp_path):
+    found = results(tmp_path, "plain")
+    gaps = [part for section in sections(found) for part in section.parts if isinstance(part, Gap)]
+    assert {"Mean error by batch size", "Mixed corruptions", "Natural shifts", "SimCLR"} <= {gap.title for gap in gaps}
+    assert all(gap.command.startswith("covshift ") for gap in gaps)
+
+
+def test_normalisations_stand_side_by_side(tmp_path):
+    plain = results(tmp_path, "resnet20", model="builtin:resnet20")
+    others = [
+        *results(tmp_path, "gn", model="builtin:resnet20-gn", methods="none"),
+        *results(tmp_path, "f", model="builtin:resnet20-fixup", methods="none"),
+    ]
+    sheet = architectures.norms([*plain, *others], metric(plain))
+    assert isinstance(sheet, Sheet)
+    assert sheet.lines[0][0].text == "resnet20"
+    assert all(cell.text for cell in sheet.lines[0])
+    assert isinstance(architectures.norms(plain, metric(plain)), Gap)
+
+
+@pytest.mark.parametrize(
+    ("model", "kind", "normalised", "base"),
+    [
+        ("builtin:resnet20-gn", "ResNet", "GN", "resnet20"),
+        ("builtin:resnet20-fixup", "ResNet", "Fixup", "resnet20"),
+        ("timm:resnet50_gn.a1h_in1k", "ResNet", "GN", "resnet50.a1h_in1k"),
+        ("torchvision:wide_resnet50_2", "Wide ResNet", "BN", "wide_resnet50_2"),
+        ("torchvision:googlenet", "GoogLeNet", "BN", "googlenet"),
+        ("timm:resnext101_32x8d.fb_wsl_ig1b_ft_in1k", "ResNeXt", "BN", "resnext101_32x8d.fb_wsl_ig1b_ft_in1k"),
+    ],
+)
+def test_names_say_what_a_model_is(tmp_path, model, kind, normalised, base):
+    (result,) = results(tmp_path, "a", model=model, corruptions="fog", methods="none")
+    assert (family(result), norm(result), without_norm(result)) == (kind, normalised, base)
+    assert large_scale(result) == ("wsl" in model)
+
+
+def test_natural_runs_and_mixtures_have_lines(tmp_path):
+    camera = results(tmp_path, "camera", corruptions="", data="npz:camera.npz", methods="none,full,batch:n=8,N=0")
+    mixed = results(tmp_path, "mixed", mixed=True)
+    section = natural.section([*camera, *mixed])
+    (sheet,) = parts(section, Sheet).values()
+    assert [line[1].text for line in sheet.lines] == [
+        "npz:camera.npz, as they are",
+        "npz:nowhere.npz, clean",
+        "npz:nowhere.npz, mixed corruptions",
+    ]
+    row = camera[0].table["none"][("clean", 0)]
+    assert sheet.lines[0][2].text == f"{100 * row.top1_errors / row.images:.1f}"
+
+
+def test_figures_are_the_same_bytes_for_the_same_rows(tmp_path):
+    found = results(tmp_path, "a", "b", grid=True)
+    first, second = (parts_of(found) for _ in range(2))
+    assert first == second
+    drawn = [svg(figure) for figure in first[:3]]
+    assert drawn == [svg(figure) for figure in reversed(second[:3])][::-1]
+    assert all("currentColor" not in text for text in drawn)
+
+
+def parts_of(found):
+    return [part for section in sections(found) for part in section.parts if isinstance(part, Figure)]
+
+
+def test_files_have_the_numbers_of_the_page(tmp_path, monkeypatch):
+    monkeypatch.setattr("covshift.report.page.vega", lambda: "")
+    runs = [make_run(tmp_path / name, **SMALL) for name in ("a", "b")]
+    page = report(runs, tmp_path / "out", images=False, readme=tmp_path / "README.md").read_text()
+    kinds = {file.suffix for file in (tmp_path / "out").glob("*/*")}
+    assert kinds == {".svg", ".pdf", ".png", ".csv", ".md", ".tex"}
+    rows = list(csv.DictReader(io.StringIO((tmp_path / "out" / "tables" / "overview.csv").read_text())))
+    latex = (tmp_path / "out" / "tables" / "overview.tex").read_text()
+    readme = (tmp_path / "README.md").read_text()
+    for row in rows:
+        for name in ("clean", "none", "partial", "full", "Δ"):
+            assert row[name]
+            assert row[name] in latex
+            assert row[name] in page
+            assert row[name] in readme
+    again = report(runs, tmp_path / "again", images=False, files=False, readme=tmp_path / "again.md")
+    assert again.read_text() == page
+    assert (tmp_path / "again.md").read_text() == readme
+
+
+def test_comparing_marks_what_is_more_than_chance(tmp_path):
+    good, bad = (make_run(tmp_path / name, quality, **SMALL) for name, quality in (("good", 0.05), ("bad", 0.25)))
+    twin = make_run(tmp_path / "twin", **SMALL)
+    (twin / "rows.jsonl").write_text((good / "rows.jsonl").read_text())
+    first, second, same = gather([good, bad, twin]).results
+    lines = compare.compare(first, second, "none")
+    assert lines[0][0] == "all test corruptions"
+    assert lines[0][2].value == pytest.approx(0.2, abs=0.03)
+    assert all(difference.significant for _, _, difference in lines)
+    assert not any(difference.significant for _, _, difference in compare.compare(first, same, "none"))
+
+
+def test_an_interval_of_a_difference_holds_it(tmp_path):
+    import numpy as np
+
+    from covshift.report.difference import difference
+
+    rng = np.random.default_rng(0)
+    counts = rng.binomial(200, [0.3, 0.4], (2000, 2))
+    found = [difference(rate(int(a), 200), rate(int(b), 200)) for a, b in counts]
+    assert 0.93 < np.mean([each.low <= 0.1 <= each.high for each in found]) < 0.975
+
+
+def test_comparing_takes_two_runs_with_something_in_common(tmp_path):
+    a = make_run(tmp_path / "a", corruptions="fog", clean=False, methods="none")
+    b = make_run(tmp_path / "b", corruptions="snow", clean=False, methods="none")
+    c = make_run(tmp_path / "c", corruptions="fog", clean=False, methods="full")
+    with pytest.raises(CovshiftError, match="two runs"):
+        report([a], tmp_path / "out", compare=True, images=False)
+    with pytest.raises(CovshiftError, match="no condition in common"):
+        report([a, b], tmp_path / "out", compare=True, images=False)
+    with pytest.raises(CovshiftError, match="method in common"):
+        report([a, c], tmp_path / "out", compare=True, images=False)
