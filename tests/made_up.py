@@ -6,9 +6,10 @@ from pathlib import Path
 import numpy as np
 from runs import a_run
 
-from covshift.bench.methods import parse_method
+from covshift.bench.methods import GRID_IMAGES, GRID_PRIORS, parse_method
 from covshift.bench.store import Row, Store
 from covshift.data.condition import CLEAN, MIXED, Condition
+from covshift.report.measure import Expected, Measured, Shift
 
 IMAGES = 1000
 
@@ -62,3 +63,32 @@ def make_run(folder: Path, quality: float = 0.08, keep: float = 1.0, imagenet: b
         )
     store.append(rows)
     return folder
+
+
+def make_shift(folder: Path, layers: int = 6) -> None:
+    """A measurement that goes with a made-up run: the harder a condition, the farther it is."""
+    store = Store(folder)
+    rng = np.random.default_rng(0)
+    shape = rng.uniform(0.3, 1, layers)
+    conditions = []
+    for condition in store.run.settings.plan.conditions:
+        if condition != MIXED:
+            far = (0.1 + 3 * error(condition, "none", 0)) * shape * rng.uniform(0.9, 1.1, layers)
+            values = {"normalised Wasserstein": far, "Wasserstein": far * [*range(1, layers + 1)], "Jeffrey": far**2}
+            x, y = rng.normal(size=2) + np.array([zlib.crc32(condition.corruption.encode()) % 7, condition.severity])
+            given = {name: [float(value) for value in row] for name, row in values.items()}
+            conditions.append(Measured(**condition._asdict(), distances=given, x=float(x), y=float(y)))
+    theory = [
+        Expected(n=n, prior=prior, lower=float((prior / (prior + n)) ** 2 + n**0.3 / (prior + n)) ** 0.5)
+        for n in GRID_IMAGES
+        for prior in GRID_PRIORS
+    ]
+    shift = Shift(
+        model_digest=store.run.model_digest,
+        images=IMAGES,
+        layers=[f"layer{place}.bn" for place in range(layers)],
+        channels=[16] * layers,
+        conditions=conditions,
+        theory=theory,
+    )
+    (folder / "shift.json").write_text(shift.model_dump_json())

@@ -316,6 +316,9 @@ def report(
     out: Annotated[Path, typer.Option(help="The folder to write to.")] = Path("report"),
     baseline: Annotated[Path | None, typer.Option(help="A run to measure mCE against, in AlexNet's place.")] = None,
     compare: Annotated[bool, typer.Option("--compare", help="Two runs side by side.")] = False,
+    measure: Annotated[
+        int | None, typer.Option(min=2, help="First measure the distances of conditions, on so many images.")
+    ] = None,
     readme: Annotated[Path | None, typer.Option(help="Also write summary and tables to this Markdown file.")] = None,
     images: Annotated[bool, typer.Option(help="Show images of the conditions.")] = True,
     files: Annotated[bool, typer.Option(help="Write SVG, PDF, PNG, CSV, Markdown and LaTeX files, too.")] = True,
@@ -327,9 +330,20 @@ def report(
     covshift report --compare runs/r18 runs/r50
 
     covshift report results/ --readme results/README.md
+
+    covshift report runs/r18 --measure 1000
     """
     from covshift.report import command
 
     with _errors():
-        page = command.report(runs, out, baseline=baseline, compare=compare, readme=readme, images=images, files=files)
+        page = command.report(
+            runs,
+            out,
+            baseline=baseline,
+            compare=compare,
+            measure_images=measure,
+            readme=readme,
+            images=images,
+            files=files,
+        )
         typer.echo(page)

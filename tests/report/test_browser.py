@@ -7,7 +7,7 @@ from urllib.parse import unquote
 
 import pytest
 from browser import INSTALLED, browser
-from made_up import make_run
+from made_up import make_run, make_shift
 
 from covshift.report.command import report
 
@@ -56,11 +56,17 @@ return found;
 @pytest.fixture(scope="module")
 def page(tmp_path_factory):
     folder = tmp_path_factory.mktemp("report")
-    settings = {"corruptions": "test,spatter", "severities": "1,3", "mixed": True}
+    settings = {
+        "corruptions": "test,spatter",
+        "severities": "1,3",
+        "mixed": True,
+        "methods": "none,partial,full,reverse",
+    }
     runs = [make_run(folder / "runs" / "resnet20", 0.08, grid=True, **settings)]
     runs.append(make_run(folder / "runs" / "resnet20-a-rather-long-name", 0.1, grid=True, **settings))
-    runs.append(make_run(folder / "runs" / "resnet20-gn", 0.1, methods="none", **settings))
+    runs.append(make_run(folder / "runs" / "resnet20-gn", 0.1, **{**settings, "methods": "none"}))
     runs.append(make_run(folder / "runs" / "half", 0.2, keep=0.7, **settings))
+    make_shift(runs[0])
     return report(runs, folder / "out", images=False)
 
 

@@ -61,7 +61,7 @@ def _caption(rows: Sequence[Row]) -> str:
     return f"Adapting improves {better} of {len(both)} models. Lines join the same model before and after."
 
 
-def _pairs(rows: Sequence[Row], field: str, title: str, found: Metric) -> "altair.LayerChart":
+def _pairs(rows: Sequence[Row], field: str, title: str, found: Metric) -> "altair.TopLevelMixin":
     import altair as alt
 
     # Colours for families where there are several, else for the models.

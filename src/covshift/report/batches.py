@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from covshift.corruptions import names
-from covshift.report.figure import Figure, Row, batch_sizes, data, figure, legend, palette, shapes
+from covshift.report.figure import Figure, Row, batch_sizes, data, figure, legend, palette, prior_shades, shapes
 from covshift.report.metric import Metric, metric
 from covshift.report.naming import file_name
 from covshift.report.parts import Gap, Part, Section
@@ -145,7 +145,7 @@ def curves(results: Sequence[Result], found: Metric) -> list[Figure]:
         if not _gridded(result):
             continue
         rows = [{"n": n, "N": prior, "error": found.of(result, name)} for (n, prior), name in _measured(result).items()]
-        priors, shades = sorted({float(str(row["N"])) for row in rows}), alt.Scale(scheme="viridis")
+        priors, shades = sorted({float(str(row["N"])) for row in rows}), prior_shades()
         chart = (
             alt.Chart(data(rows))
             .mark_line(point=alt.OverlayMarkDef(size=18))

@@ -1,17 +1,18 @@
 """What `covshift report` does with its arguments."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from covshift.bench.metrics import Baseline, baseline_of
 from covshift.bench.store import Store
 from covshift.errors import CovshiftError
 from covshift.files import replacing
-from covshift.report import architectures, batches, corruptions, natural, overview
+from covshift.report import architectures, batches, corruptions, distances, natural, overview, theory
 from covshift.report import compare as comparison
 from covshift.report.bundle import check_installed
 from covshift.report.files import write_files
+from covshift.report.measure import Shift, measure, read_shift
 from covshift.report.page import page
 from covshift.report.parts import Section
 from covshift.report.readme import readme as write_readme
@@ -28,6 +29,7 @@ def report(
     images: bool = True,
     files: bool = True,
     readme: str | os.PathLike[str] | None = None,
+    measure_images: int | None = None,
 ) -> Path:
     """Write a report on run folders.
 
@@ -39,6 +41,8 @@ def report(
         images: whether to show images of the conditions, where the data can be opened.
         files: whether to write every figure as SVG, PDF and PNG, and every table as CSV, Markdown and LaTeX, too.
         readme: a Markdown file to write summary and tables to.
+        measure_images: first measure on so many images how far the conditions of each run are from the source, and
+            keep that in its folder; by default what is kept there is shown.
 
     Returns:
         The page.
@@ -47,7 +51,8 @@ def report(
     if not runs:
         raise CovshiftError("expected run folders, e.g. covshift report runs/r18 --out report")
     found = gather([Path(run) for run in runs], _read_baseline(baseline))
-    made = [*(_compared(found) if compare else ()), *sections(found.results)]
+    shifts = _shifts(found.results, measure_images)
+    made = [*(_compared(found) if compare else ()), *sections(found.results, shifts)]
     if readme is not None:
         _write(Path(readme), write_readme(_title(found), found.results, made, found.notes))
     if files:
@@ -56,6 +61,17 @@ def report(
     index = Path(out) / "index.html"
     _write(index, page(_title(found), found.results, made, shown, found.notes))
     return index
+
+
+def _shifts(results: Sequence[Result], images: int | None) -> dict[str, Shift]:
+    """What was measured, by the name of the result; models without statistics have nothing to measure."""
+    found = {}
+    for result in results:
+        adaptable = any(method != "none" for method in result.methods)
+        shift = measure(result, images) if images is not None and adaptable else read_shift(result)
+        if shift is not None:
+            found[result.name] = shift
+    return found
 
 
 def _compared(found: Gathered) -> list[Section]:
@@ -70,10 +86,11 @@ def _write(file: Path, text: str) -> None:
         part.write_text(text, encoding="utf-8")
 
 
-def sections(results: Sequence[Result]) -> list[Section]:
+def sections(results: Sequence[Result], shifts: Mapping[str, Shift] | None = None) -> list[Section]:
     """All that is shown of the results."""
     rooms = (overview, corruptions, batches, architectures, natural)
-    return [room.section(results) for room in rooms]
+    measured = [distances.section(results, shifts or {}), theory.section(results, shifts or {})]
+    return [*(room.section(results) for room in rooms), *measured]
 
 
 def _title(found: Gathered) -> str:

@@ -60,7 +60,6 @@ _CONFIG: Spec = {
         "titleFontWeight": "normal",
         "orient": "top",
         "labelLimit": 260,
-        "symbolStrokeColor": _INK,
         # One legend above the other: side by side they are cut off on a phone.
         "layout": {"top": {"direction": "vertical", "anchor": "start"}},
     },
@@ -156,8 +155,10 @@ def legend(names: Sequence[str], symbol: str | None = None, title: str | None = 
     import altair
 
     columns = max(1, _PHONE // (26 + 7 * max(len(name) for name in names)))
-    given: dict[str, Any] = {} if symbol is None else {"symbolType": symbol}
-    return altair.Legend(title=title, columns=min(columns, len(names)), **given)
+    given: dict[str, Any] = {"title": title, "columns": min(columns, len(names))}
+    if symbol is not None:
+        given |= {"symbolType": symbol, "symbolStrokeColor": _INK, "symbolSize": 250}
+    return altair.Legend(**given)
 
 
 def palette(names: Sequence[str], known: Mapping[str, str] | None = None) -> Any:
@@ -168,6 +169,13 @@ def palette(names: Sequence[str], known: Mapping[str, str] | None = None) -> Any
     others = [name for name in names if name not in (known or {})]
     given = {name: free[place % len(free)] for place, name in enumerate(others)} | dict(known or {})
     return altair.Scale(domain=list(names), range=[given[name] for name in names])
+
+
+def prior_shades() -> Any:
+    """A scale for N, from few to many; its ends are left out, which are dark on dark or light on light."""
+    import altair
+
+    return altair.Scale(scheme=altair.SchemeParams(name="plasma", extent=[0.2, 0.85]))
 
 
 def shapes(names: Sequence[str]) -> Any:

@@ -1,0 +1,204 @@
+"""`shift.json` in a run folder: how far each condition moves a model's statistics, in every layer.
+
+Measuring opens the model and the images of the run. What layers saw in a condition is kept beside it, in `statistics/`,
+so that a measurement that was stopped goes on; `shift.json` alone is enough for a report.
+"""
+
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, ValidationError
+from torch import Tensor
+
+from covshift.bench.methods import GRID_IMAGES, GRID_PRIORS
+from covshift.corruptions import names
+from covshift.data import CLEAN, MIXED, Condition, open_data
+from covshift.data.selection import Selection, choose
+from covshift.errors import CovshiftError
+from covshift.files import replacing
+from covshift.full import estimate
+from covshift.models import Model, open_model
+from covshift.progress import progress_bar
+from covshift.report.results import Result
+from covshift.shift import Point, embed, jeffrey, layer_bounds, wasserstein
+from covshift.statistics import Statistics
+
+SCHEMA = 1
+MEASURES = ("normalised Wasserstein", "Wasserstein", "Jeffrey")
+_FILE = "shift.json"
+_BATCH = 100
+
+
+class Measured(BaseModel):
+    """A condition: the three distances for each layer, and its place on the map of conditions."""
+
+    model_config = ConfigDict(frozen=True)
+
+    corruption: str
+    severity: int
+    distances: dict[str, list[float]]
+    x: float | None = None
+    y: float | None = None
+
+    @property
+    def condition(self) -> Condition:
+        """Which it is."""
+        return Condition(self.corruption, self.severity)
+
+    def average(self, measure: str = MEASURES[0]) -> float:
+        """The distance, averaged over the layers."""
+        return float(np.mean(self.distances[measure]))
+
+
+class Expected(BaseModel):
+    """What theory has to say of n and N: √L, averaged over layers and over test conditions of middle severity."""
+
+    model_config = ConfigDict(frozen=True)
+
+    n: int
+    prior: float
+    lower: float
+
+
+class Shift(BaseModel):
+    """What was measured of a run.
+
+    Attributes:
+        images: on how many images of each condition.
+        layers: their paths, in the order of the model.
+        channels: of each layer; it has two parameters for each.
+        conditions: those of the run, without mixtures.
+        theory: for the grid of n and N.
+    """
+
+    model_config = ConfigDict(frozen=True, protected_namespaces=())
+
+    schema_version: int = SCHEMA
+    model_digest: str
+    images: int
+    layers: list[str]
+    channels: list[int]
+    conditions: list[Measured]
+    theory: list[Expected]
+
+
+def read_shift(result: Result) -> Shift | None:
+    """What was measured of a run; None where nothing was."""
+    file = result.folder / _FILE
+    try:
+        shift = Shift.model_validate_json(file.read_text())
+    except FileNotFoundError:
+        return None
+    except (OSError, ValidationError, UnicodeDecodeError) as error:
+        raise CovshiftError(f"{file} is no measurement ({error}); delete it and measure again") from error
+    if shift.schema_version != SCHEMA:
+        raise CovshiftError(f"{file} has schema {shift.schema_version}, this covshift reads {SCHEMA}; measure again")
+    if shift.model_digest != result.run.model_digest:
+        raise CovshiftError(f"{file} was measured on other weights than those of the run; measure again")
+    return shift
+
+
+def measure(result: Result, images: int) -> Shift:
+    """Measure a run's conditions, and write what was found into its folder.
+
+    Args:
+        result: the run; its model and data are opened.
+        images: how many of the run's images to take.
+    """
+    run, settings = result.run, result.run.settings
+    model = open_model(
+        settings.model,
+        mean=settings.mean,
+        std=settings.std,
+        size=settings.size,
+        resize=settings.resize,
+        interpolation=settings.interpolation,
+    )
+    if model.digest != run.model_digest:
+        raise CovshiftError(f"{settings.model} has other weights now than in the run {result.folder}; run it again")
+    source = Statistics.of(model.module)
+    if not source:
+        raise CovshiftError(f"{settings.model} has no layer with statistics, there is no distance to measure")
+    data = open_data(settings.data)
+    indices = choose(data.labels, limit=settings.limit, order="shuffled", seed=settings.seed)[:images]
+    selection = Selection(data, indices, model.preprocess.picture, making=settings.making, skip_broken=True)
+    conditions = [condition for condition in settings.plan.conditions if condition != MIXED]
+    targets = {}
+    with progress_bar(f"measuring {result.name}", len(conditions)) as advance:
+        for condition in conditions:
+            kept = result.folder / "statistics" / f"{len(indices)}-{str(condition).replace('/', '-')}.safetensors"
+            if kept.exists():
+                targets[condition] = Statistics.load(kept)
+                targets[condition].check_fits(model.module)
+            else:
+                targets[condition] = _estimate(model, selection, condition)
+                targets[condition].save(kept)
+            advance(1)
+    shift = derive(source, targets, run.model_digest)
+    with replacing(result.folder / _FILE) as part:
+        part.write_text(shift.model_dump_json(indent=None) + "\n")
+    return shift
+
+
+def _estimate(model: Model, selection: Selection, condition: Condition) -> Statistics:
+    def batches() -> Iterator[Tensor]:
+        for batch in selection.show(condition).batches(_BATCH):
+            yield model.preprocess.tensor(batch.images)
+
+    return estimate(model.module, batches(), progress=False)
+
+
+def derive(source: Statistics, targets: Mapping[Condition, Statistics], digest: str) -> Shift:
+    """The distances of conditions from the source, their map, and what theory expects of n and N."""
+    points: Mapping[str, Point] = {}
+    if len(targets) >= 3:
+        points = embed({str(condition): target for condition, target in targets.items()}, source)
+    conditions = [
+        _measured(condition, source, target, points.get(str(condition))) for condition, target in targets.items()
+    ]
+    return Shift(
+        model_digest=digest,
+        images=round(max(target.images for target in targets.values())),
+        layers=list(source),
+        channels=[len(moments.mean) for moments in source.values()],
+        conditions=conditions,
+        theory=_theory(source, targets),
+    )
+
+
+def _measured(condition: Condition, source: Statistics, target: Statistics, place: Point | None) -> Measured:
+    found = (wasserstein(source, target, normalized=True), wasserstein(source, target), jeffrey(source, target))
+    return Measured(
+        corruption=condition.corruption,
+        severity=condition.severity,
+        distances={
+            name: [_short(each.layers[path]) for path in source] for name, each in zip(MEASURES, found, strict=True)
+        },
+        x=None if place is None else _short(place.x),
+        y=None if place is None else _short(place.y),
+    )
+
+
+def _theory(source: Statistics, targets: Mapping[Condition, Statistics]) -> list[Expected]:
+    severities = sorted({condition.severity for condition in targets if condition != CLEAN})
+    if not severities:
+        return []
+    middle = severities[len(severities) // 2]
+    shown = [each for condition, each in targets.items() if condition.severity == middle]
+    tested = [each for c, each in targets.items() if c.severity == middle and c.corruption in names("test")]
+    n, N = (axis.ravel() for axis in np.meshgrid(GRID_IMAGES, GRID_PRIORS, indexing="ij"))
+    roots = [
+        np.sqrt(bound.lower)
+        for target in tested or shown
+        for bound in layer_bounds(n, N, source, target, normalized=True).values()
+    ]
+    average = np.mean(roots, axis=0)
+    return [
+        Expected(n=int(images), prior=float(prior), lower=_short(value))
+        for images, prior, value in zip(n, N, average, strict=True)
+    ]
+
+
+def _short(value: float) -> float:
+    """Five digits: more would be noise, and make the file large."""
+    return float(f"{value:.5g}")

@@ -1,0 +1,98 @@
+"""Proposition 1 beside what was measured: how the best prior depends on the batch size and on the shift."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from covshift.bench.methods import GRID_IMAGES, GRID_PRIORS
+from covshift.report.figure import Figure, Row, batch_sizes, data, figure, legend, prior_shades
+from covshift.report.measure import Shift
+from covshift.report.metric import Metric, metric
+from covshift.report.naming import file_name
+from covshift.report.parts import Gap, Part, Section
+from covshift.report.results import Result
+from covshift.shift import bounds
+
+_SHIFTS, _RATIOS = (0.25, 0.5, 1.0), (0.75, 1.0, 1.5)
+_SHORT = ["256"] * 10
+
+
+def section(results: Sequence[Result], shifts: Mapping[str, Shift]) -> Section:
+    """The theory for models that were measured, and for imagined shifts."""
+    text = (
+        "Normalising by n images and a prior of N is wrong by at least √L on average, a distance. A small batch is "
+        "noisy, a large prior is biased towards the source; where the lines cross, the best N changes."
+    )
+    found = metric(results)
+    parts: list[Part] = []
+    for result in results:
+        if result.name in shifts:
+            parts += measured(result, shifts[result.name], found)
+    if not parts:
+        reason = "it takes a run with the grid of n and N, and with its distances measured"
+        command = "covshift bench --out RUN --extend --grid && covshift report RUN --measure 1000"
+        parts = [Gap("Theory and measurement", reason, command)]
+    return Section("theory", "Theory", text, (*parts, simulation()))
+
+
+def measured(result: Result, shift: Shift, found: Metric) -> list[Figure]:
+    """√L, scaled to errors by a straight line, and the errors themselves as points."""
+    import altair as alt
+
+    pairs = [
+        (each.n, each.prior, each.lower, error)
+        for each in shift.theory
+        if (name := result.batches.get((each.n, each.prior))) is not None
+        and (error := found.of(result, name)) is not None
+    ]
+    if len({n for n, *_ in pairs}) < 2:
+        return []
+    roots, errors = np.array([pair[2] for pair in pairs]), np.array([pair[3] for pair in pairs])
+    slope, intercept = np.polyfit(roots, errors, 1)
+    rows: list[Row] = [
+        {"n": n, "N": N, "root of L": lower, "theory": round(float(slope * lower + intercept), 3), "error": each}
+        for n, N, lower, each in pairs
+    ]
+    color = alt.Color("N:O", legend=legend(_SHORT, title="N"), scale=prior_shades())
+    base = alt.Chart(data(rows)).encode(x=batch_sizes(), color=color)
+    scale = alt.Scale(zero=False)
+    lines = base.mark_line().encode(y=alt.Y("theory:Q", title=found.axis, scale=scale))
+    points = base.mark_point(filled=True, size=30).encode(
+        y=alt.Y("error:Q", title=found.axis, scale=scale), tooltip=["n:Q", "N:O", "error:Q", "theory:Q"]
+    )
+    chart = (lines + points).properties(width="container", height=280)
+    caption = (
+        f"Points: {found.name}. Lines: {intercept:.1f} + {slope:.1f}·√L, the straight line that fits best; "
+        f"correlation {np.corrcoef(roots, errors)[0, 1]:.2f}."
+    )
+    return [figure(f"theory-{file_name(result)}", f"{result.name}: theory and measurement", caption, chart, rows)]
+
+
+def simulation() -> Figure:
+    """√L over n, a line for each N and a picture for each shift."""
+    import altair as alt
+
+    rows: list[Row] = []
+    for shift in _SHIFTS:
+        for ratio in _RATIOS:
+            n, N = np.meshgrid(GRID_IMAGES, GRID_PRIORS, indexing="ij")
+            lower = np.sqrt(bounds(n, N, 0, 1, shift, ratio**2).lower)
+            rows += [
+                {"shift": f"μt - μs = {shift:g} σs", "ratio": f"σt = {ratio:g} σs", "n": int(n[at]), "N": float(N[at])}
+                | {"root of L": round(float(lower[at]), 4)}
+                for at in np.ndindex(*n.shape)
+            ]
+    chart = (
+        alt.Chart(data(rows))
+        .mark_line()
+        .encode(
+            x=batch_sizes(),
+            y=alt.Y("root of L:Q", title="√L in σs"),
+            color=alt.Color("N:O", legend=legend(_SHORT, title="N"), scale=prior_shades()),
+            tooltip=["n:Q", "N:O", "root of L:Q"],
+        )
+        .properties(width=200, height=130)
+        .facet(row=alt.Row("shift:N", title=None), column=alt.Column("ratio:N", title=None))
+    )
+    caption = "The lower bound of the expected distance, for imagined shifts of mean (rows) and spread (columns)."
+    return figure("simulation", "√L for imagined shifts", caption, chart, rows, wide=True)

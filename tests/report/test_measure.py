@@ -1,0 +1,104 @@
+"""Distances of a run's conditions, against what torch's own batch statistics say."""
+
+import json
+
+import numpy as np
+import pytest
+from made_up import make_run, make_shift
+from networks import one_giant_batch
+from runs import OPTIONS, run_in, workplace
+
+from covshift.corruptions import corrupt
+from covshift.errors import CovshiftError
+from covshift.models import open_model
+from covshift.report import distances, theory
+from covshift.report.measure import measure, read_shift
+from covshift.report.metric import metric
+from covshift.report.results import gather
+
+SMALL = {"corruptions": "fog,snow,spatter", "severities": "1,3,5", "methods": "none,partial,full,reverse"}
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory):
+    """A run of a small network, and its folder."""
+    folder = workplace(tmp_path_factory.mktemp("measure"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        patch.syspath_prepend(str(folder))
+        run_in(folder, {**OPTIONS, "corruptions": "fog,saturate", "severities": "1,5", "methods": "none,full"}, "run")
+        result = gather([folder / "run"]).results[0]
+        yield folder, result, measure(result, images=50)
+
+
+def test_distances_are_those_of_one_giant_batch(measured):
+    folder, _, shift = measured
+    images = np.load(folder / "set.npz")["images"]
+    model = open_model("py:nets:net", size=16)
+    source = {path: (m.running_mean, m.running_var) for path, m in model.module.named_modules() if hasattr(m, "eps")}
+    foggy = corrupt(images, "fog", 5, indices=list(range(len(images))))
+    _, seen = one_giant_batch(model.module, model.preprocess.tensor(foggy))
+    found = next(each for each in shift.conditions if str(each.condition) == "fog/5")
+    for place, path in enumerate(shift.layers):
+        (mean_s, var_s), (mean_t, var_t) = source[path], seen[path]
+        squares = ((mean_s - mean_t) ** 2 + (var_s.sqrt() - var_t.sqrt()) ** 2) / var_s
+        assert found.distances["normalised Wasserstein"][place] == pytest.approx(squares.sum().sqrt().item(), rel=1e-3)
+    assert shift.images == 50
+    assert len(shift.conditions) == 5
+
+
+def test_what_was_measured_is_kept(measured):
+    _, result, shift = measured
+    assert read_shift(result) == shift
+    kept = sorted((result.folder / "statistics").iterdir())
+    assert len(kept) == 5
+    kept[0].unlink()
+    before = kept[1].stat().st_mtime_ns
+    assert measure(result, images=50) == shift  # goes on where it was
+    assert kept[1].stat().st_mtime_ns == before
+
+
+def test_other_weights_are_refused(measured):
+    _, result, _ = measured
+    other = gather([result.folder]).results[0]
+    object.__setattr__(other, "run", other.run.model_copy(update={"model_digest": "another"}))
+    with pytest.raises(CovshiftError, match="other weights"):
+        read_shift(other)
+    with pytest.raises(CovshiftError, match="other weights"):
+        measure(other, images=50)
+
+
+def test_a_broken_measurement_is_an_error(tmp_path):
+    folder = make_run(tmp_path / "a", **SMALL)
+    (folder / "shift.json").write_text('{"images": 3}')
+    with pytest.raises(CovshiftError, match="measure again"):
+        read_shift(gather([folder]).results[0])
+
+
+def test_predictions_are_those_of_a_straight_line(tmp_path):
+    folder = make_run(tmp_path / "a", **SMALL)
+    make_shift(folder)
+    result = gather([folder]).results[0]
+    shift = read_shift(result)
+    (sheet,) = distances.prediction(result, shift)
+    line = next(line for line in sheet.lines if line[0].text.startswith("(i)") and line[1].text == "weather")
+    averages = {str(each.condition): each.average() for each in shift.conditions}
+    rows = [json.loads(text) for text in (folder / "rows.jsonl").read_text().splitlines()]
+    errors = {f"{r['corruption']}/{r['severity']}": r["top1_errors"] / 10 for r in rows if r["method"] == "none"}
+    x, y = (np.array([of[f"spatter/{s}"] for s in (1, 3, 5)]) for of in (averages, errors))
+    slope = ((x - x.mean()) * (y - y.mean())).sum() / ((x - x.mean()) ** 2).sum()
+    tested = [f"{name}/{s}" for name in ("fog", "snow") for s in (1, 3, 5)]
+    guessed = np.mean([y.mean() + slope * (averages[each] - x.mean()) for each in tested])
+    assert float(line[3].text) == pytest.approx(guessed, abs=0.02)
+    assert float(line[2].text) == pytest.approx(np.mean([errors[each] for each in tested]), abs=0.01)
+    assert float(line[8].text) == pytest.approx(slope, abs=0.02)
+
+
+def test_theory_is_drawn_over_what_was_measured(tmp_path):
+    folder = make_run(tmp_path / "a", **{**SMALL, "grid": True})
+    make_shift(folder)
+    result = gather([folder]).results[0]
+    (figure,) = theory.measured(result, read_shift(result), metric([result]))
+    assert len(figure.rows) == 90
+    residual = np.array([row["error"] - row["theory"] for row in figure.rows])
+    assert abs(residual.mean()) < 1e-3  # that of a regression
