@@ -3,6 +3,7 @@
 import fcntl
 import hashlib
 import os
+import shutil
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,6 +14,7 @@ from covshift.errors import CovshiftError
 from covshift.progress import progress_bar
 
 _CHUNK = 1 << 18
+_HASHES = {"MD5": hashlib.md5, "SHA-256": hashlib.sha256}
 
 
 def home() -> Path:
@@ -37,13 +39,14 @@ def locked(folder: Path) -> Iterator[None]:
         yield
 
 
-def download(url: str, path: Path, *, md5: str, timeout: float = 10) -> None:
+def download(url: str, path: Path, *, md5: str | None = None, sha256: str | None = None, timeout: float = 10) -> None:
     """Fetch a file; what a killed or broken run left behind is gone on with. Call it with the folder locked.
 
     Args:
         url: What to fetch.
         path: Where to put it, once it is whole.
         md5: The published checksum.
+        sha256: The same, or as many of its first digits as were published.
         timeout: Seconds without an answer or without a byte until an error.
     """
     part = path.with_name(f"{path.name}.part")
@@ -51,12 +54,18 @@ def download(url: str, path: Path, *, md5: str, timeout: float = 10) -> None:
         _append(url, part, timeout)
     except (URLError, OSError) as error:
         raise CovshiftError(f"cannot fetch {url}: {getattr(error, 'reason', None) or error}") from error
-    with part.open("rb") as file:
-        found = hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
-    if found != md5:
-        part.unlink()
-        raise CovshiftError(f"expected {url} with MD5 {md5}, got {found}; it was thrown away, try again")
+    for kind, published in (("MD5", md5), ("SHA-256", sha256)):
+        found = checksum(part, kind) if published else ""
+        if published and not found.startswith(published):
+            part.unlink()
+            raise CovshiftError(f"expected {url} with {kind} {published}, got {found}; it was thrown away, try again")
     part.replace(path)
+
+
+def checksum(path: Path, kind: str) -> str:
+    """The MD5 or SHA-256 of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, lambda: _HASHES[kind](usedforsecurity=False)).hexdigest()
 
 
 def _append(url: str, part: Path, timeout: float) -> None:
@@ -69,9 +78,20 @@ def _append(url: str, part: Path, timeout: float) -> None:
         if error.code == 416 and begun:  # nothing is left to send: the last run was killed before it looked
             return
         raise
-    with answer, part.open("ab" if answer.status == 206 else "wb") as file:
+    with answer:
+        if answer.headers.get_content_type() == "text/html":  # of file hosts that want to be asked twice
+            raise OSError("it gave a web page instead of the file")
         length = int(answer.headers.get("Content-Length", 0))
-        with progress_bar(f"fetching {part.stem}, MB", length / 1e6 or None) as advance:
+        free = shutil.disk_usage(part.parent).free
+        if length > free:
+            raise OSError(
+                f"it takes {length / 1e6:.0f} MB and {part.parent} has {free / 1e6:.0f} MB free; make room there, or "
+                "set COVSHIFT_HOME to a folder elsewhere"
+            )
+        with (
+            part.open("ab" if answer.status == 206 else "wb") as file,
+            progress_bar(f"fetching {part.stem}, MB", length / 1e6 or None) as advance,
+        ):
             while piece := answer.read(_CHUNK):
                 file.write(piece)
                 length -= len(piece)

@@ -16,7 +16,7 @@ from covshift.models.open import SOURCES
 from covshift.models.untrained import untrained
 from covshift.progress import progress_bar
 
-_LISTED = ("builtin", "torchvision")
+_LISTED = ("builtin", "torchvision", "zoo")
 _HINT = "timm's: covshift models 'timm:resnet*'; checkpoints: file:PATH?arch=…; your own code: py:module:function"
 
 
@@ -35,7 +35,7 @@ def find(pattern: str | None = None) -> list[Row]:
 
     timm's are thousands, and looked through only by a pattern that begins with "timm:".
 
-    >>> find("resnet18")
+    >>> find("torchvision:resnet18")
     [Row(uri='torchvision:resnet18', family='resnet', params=11689512, bn_params=9600, weights=['IMAGENET1K_V1'])]
     """
     pattern = pattern or "*"

@@ -15,6 +15,7 @@ SOURCES = {
     "builtin": "covshift.models.from_builtin",
     "torchvision": "covshift.models.from_torchvision",
     "timm": "covshift.models.from_timm",
+    "zoo": "covshift.models.from_zoo",
     "file": "covshift.models.from_file",
     "py": "covshift.models.from_python",
 }
@@ -54,7 +55,8 @@ def open_model(
     """Open a model by its URI, in eval mode, with the preprocessing that belongs to its weights.
 
     Args:
-        uri: `builtin:NAME`, `torchvision:NAME[/WEIGHTS]`, `timm:NAME`, `file:PATH?arch=URI` or `py:MODULE:FUNCTION`.
+        uri: `builtin:NAME`, `torchvision:NAME[/WEIGHTS]`, `timm:NAME`, `zoo:NAME`, `file:PATH?arch=URI` or
+            `py:MODULE:FUNCTION`.
         mean: overrides the preprocessing's, as the other keywords do; they come before what the URI's query says.
         std: see `Preprocess`.
         size: the side of the crop; `resize` grows in proportion. 0 for no crop.

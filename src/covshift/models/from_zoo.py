@@ -1,0 +1,53 @@
+"""`zoo:NAME[?file=PATH]`: the paper's models, with the weights that their authors have published."""
+
+from pathlib import Path
+
+from torch import nn
+
+from covshift.models.base import Model
+from covshift.models.checkpoint import fit
+from covshift.models.open import State
+from covshift.models.query import KEYS
+from covshift.models.untrained import untrained
+from covshift.models.zoo import ENTRIES, find
+from covshift.models.zoo.fetch import fetch
+from covshift.uri import Uri
+
+
+def names() -> list[str]:
+    """All models of the paper."""
+    return list(ENTRIES)
+
+
+def family(name: str) -> str:
+    """Of architectures."""
+    return find(name).family
+
+
+def build(name: str) -> nn.Module:
+    """The model, for its counts."""
+    return find(name).build()
+
+
+def weights_of(name: str) -> list[str]:
+    """The published file, if there is one."""
+    return [file.name for file in find(name).files[:1]]
+
+
+def load(uri: Uri) -> Model:
+    """The model with its published weights, or with those of a file in the same layout."""
+    uri.check_query("file", *KEYS)
+    entry = find(uri.name)
+    named = uri.query.get("file")
+    path = Path(named).expanduser() if named else fetch(entry)
+    state = entry.rename(entry.read(path))
+    module = untrained(entry.build)
+    fit(module, state, path, f"zoo:{entry.name}")
+    return Model(f"zoo:{entry.name}" + (f"?file={named}" if named else ""), module, entry.preprocess)
+
+
+def architecture(uri: Uri, state: State, classes: int | None) -> Model:
+    """The model without its weights, for a checkpoint with the names of our module."""
+    uri.check_query(*KEYS)
+    entry = find(uri.name)
+    return Model(f"zoo:{entry.name}", untrained(entry.build), entry.preprocess)

@@ -1,0 +1,6 @@
+"""The paper's models, each by its name: architecture, where its weights are, in which layout, and whose they are."""
+
+from covshift.models.zoo.entry import Entry, File
+from covshift.models.zoo.table import ENTRIES, find
+
+__all__ = ["ENTRIES", "Entry", "File", "find"]

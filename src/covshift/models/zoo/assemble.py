@@ -1,0 +1,216 @@
+"""Assemble-ResNet-50 (Lee et al. 2020): a ResNet with big and little branches, selective kernels and blurred strides.
+
+Published for TensorFlow. Its checkpoint numbers layers in the order in which each scope makes them; modules here are
+made in that order, so that one walk over a scope tells which tensor is whose.
+"""
+
+import re
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from covshift.models.checkpoint import read_state
+from covshift.models.preprocess import Preprocess
+from covshift.models.zoo.entry import Entry, State
+from covshift.models.zoo.tensorflow import is_tensorflow, read_tensors
+
+BLOCKS = (3, 4, 6, 3)
+ALPHA, BETA = 2, 4
+"""The little branch is so many times narrower and, but for its first block, shallower."""
+
+_ROOT = "resnet_model"
+_NORM = {"weight": "gamma", "bias": "beta", "running_mean": "moving_mean", "running_var": "moving_variance"}
+
+
+class ConvNorm(nn.Module):
+    """A convolution and its normalisation."""
+
+    def __init__(self, inputs: int, outputs: int, side: int, stride: int = 1) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(inputs, outputs, side, stride, padding=side // 2, bias=False)
+        self.norm = nn.BatchNorm2d(outputs, momentum=0.003)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Without an activation."""
+        y: Tensor = self.norm(self.conv(x))
+        return y
+
+
+class Select(nn.Module):
+    """Weigh two halves of the channels against each other, by what is in the picture."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        inner = max(width // 2, 32)
+        self.squeeze, self.norm = nn.Conv2d(width, inner, 1, bias=False), nn.BatchNorm2d(inner, momentum=0.003)
+        self.excite = nn.Conv2d(inner, 2 * width, 1, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map 2 width channels to width."""
+        halves = torch.stack(x.chunk(2, 1))
+        mean = halves.sum(0).mean((2, 3), keepdim=True)
+        votes = torch.stack(self.excite(F.relu(self.norm(self.squeeze(mean)))).chunk(2, 1))
+        return (halves * votes.softmax(0)).sum(0)
+
+
+class Bottleneck(nn.Module):
+    """1 x 1, a selective 3 x 3 and 1 x 1 around a shortcut; a stride is a blur that takes every second pixel."""
+
+    blur: Tensor
+
+    def __init__(self, inputs: int, width: int, stride: int = 1, *, project: bool, relu: bool = True) -> None:
+        super().__init__()
+        self.stride, self.relu = stride, relu
+        self.shortcut = ConvNorm(inputs, 4 * width, 1) if project else None
+        self.reduce = ConvNorm(inputs, width, 1)
+        self.spread, self.select = ConvNorm(width, 2 * width, 3), Select(width)
+        self.expand = ConvNorm(width, 4 * width, 1)
+        binomial = torch.tensor([1.0, 2.0, 1.0])
+        kernel = (torch.outer(binomial, binomial) / 16).expand(width, 1, 3, 3).clone()
+        self.register_buffer("blur", kernel, persistent=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map N x inputs x H x W to N x 4 width x H/stride x W/stride."""
+        y = self.select(F.relu(self.spread(F.relu(self.reduce(x)))))
+        if self.stride > 1:
+            y = F.conv2d(F.pad(y, (1, 1, 1, 1), "reflect"), self.blur, stride=self.stride, groups=y.shape[1])
+        if self.shortcut is not None:
+            x = self.shortcut(F.avg_pool2d(x, 3, self.stride, 1) if self.stride > 1 else x)
+        y = self.expand(y) + x
+        return F.relu(y) if self.relu else y
+
+
+class Pool(nn.Module):
+    """A big and a little branch in place of the max-pool."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.big = ConvNorm(width, width, 3, 2)
+        self.little1, self.little2 = ConvNorm(width, width // ALPHA, 3), ConvNorm(width // ALPHA, width // ALPHA, 3, 2)
+        self.little3, self.merge = ConvNorm(width // ALPHA, width, 1), ConvNorm(width, width, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Halve the sides."""
+        little = self.little3(F.relu(self.little2(F.relu(self.little1(x)))))
+        return F.relu(self.merge(F.relu(self.big(x) + little)))
+
+
+class Stage(nn.Module):
+    """Most blocks at half the resolution, few and narrow ones at the full one, and a block for both."""
+
+    def __init__(self, inputs: int, width: int, blocks: int, stride: int) -> None:
+        super().__init__()
+        self.big = run_of_blocks(inputs, width, blocks - 1, 2, relu=False)
+        little = run_of_blocks(inputs, width // ALPHA, max(1, blocks // BETA - 1), 1)
+        self.little = nn.Sequential(*little, ConvNorm(4 * width // ALPHA, 4 * width, 1))
+        self.merge = run_of_blocks(4 * width, width, 1, stride)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The sides must be even."""
+        big = F.interpolate(self.big(x), scale_factor=2, mode="nearest")
+        y: Tensor = self.merge(F.relu(self.little(x) + big))
+        return y
+
+
+def run_of_blocks(inputs: int, width: int, count: int, stride: int, *, relu: bool = True) -> nn.Sequential:
+    """Blocks of which the first has the stride and a projection; `relu` is said of the last, if there are more."""
+    first = Bottleneck(inputs, width, stride, project=True)
+    rest = (Bottleneck(4 * width, width, project=False, relu=relu or i < count - 1) for i in range(1, count))
+    return nn.Sequential(first, *rest)
+
+
+class AssembleResNet(nn.Module):
+    """The network; images of 224 or 256 px fit."""
+
+    def __init__(self, classes: int = 1000, width: int = 64) -> None:
+        super().__init__()
+        self.stem, self.pool = ConvNorm(3, width, 7, 2), Pool(width)
+        stages, inputs = [], width
+        # The module in place of the pool halves the sides once more than a ResNet's first stage.
+        for i, (blocks, stride) in enumerate(zip(BLOCKS[:3], (2, 2, 1), strict=True)):
+            stages.append(Stage(inputs, width * 2**i, blocks, stride))
+            inputs = 4 * width * 2**i
+        self.stages = nn.ModuleList(stages)
+        self.last = run_of_blocks(inputs, 8 * width, BLOCKS[3], 2)
+        self.fc = nn.Linear(32 * width, classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Logits of N x 3 x H x W images."""
+        x = self.pool(F.relu(self.stem(x)))
+        for stage in self.stages:
+            x = stage(x)
+        logits: Tensor = self.fc(self.last(x).mean((2, 3)))
+        return logits
+
+
+def scopes(network: AssembleResNet) -> dict[str, str]:
+    """TensorFlow's scopes, by the names of our modules."""
+    found = {"pool": "stage0/pool", "last": "stage4"}
+    for i in range(len(network.stages)):
+        found |= {f"stages.{i}.{part}": f"stage{i + 1}/{part}{i + 1}" for part in ("big", "little", "merge")}
+    return found
+
+
+def names(network: AssembleResNet) -> dict[str, str]:
+    """What TensorFlow calls each of our tensors.
+
+    >>> names(AssembleResNet(width=8))["stages.0.big.1.expand.conv.weight"]
+    'resnet_model/stage1/big1/conv2d_6/kernel'
+    """
+    found = {"stem.conv.weight": f"{_ROOT}/stage0/conv2d/kernel"}
+    found |= _norm("stem.norm", f"{_ROOT}/stage0_1/batch_normalization")
+    for own, scope in scopes(network).items():
+        inside = list(network.get_submodule(own).named_modules(prefix=own))
+        for k, name in enumerate(name for name, module in inside if isinstance(module, ConvNorm)):
+            number = f"_{k}" if k else ""
+            found[f"{name}.conv.weight"] = f"{_ROOT}/{scope}/conv2d{number}/kernel"
+            found |= _norm(f"{name}.norm", f"{_ROOT}/{scope}/batch_normalization{number}")
+        for k, name in enumerate(name for name, module in inside if isinstance(module, Select)):
+            at = f"{_ROOT}/{scope}/sk_block" + (f"_{k}" if k else "")
+            found[f"{name}.squeeze.weight"] = f"{at}/sk_fc_1/kernel"
+            found |= _norm(f"{name}.norm", f"{at}/batch_normalization")
+            found[f"{name}.excite.weight"] = f"{at}/sk_fc_2/kernel"
+    return found | {"fc.weight": f"{_ROOT}/dense/kernel", "fc.bias": f"{_ROOT}/dense/bias"}
+
+
+def _norm(own: str, scope: str) -> dict[str, str]:
+    return {f"{own}.{ours}": f"{scope}/{theirs}" for ours, theirs in _NORM.items()}
+
+
+def read_assemble(path: Path) -> State:
+    """The weights from TensorFlow's checkpoint, or from a file of torch with our names."""
+    if not is_tensorflow(path):
+        return read_state(path)
+    from covshift.models.untrained import untrained
+
+    network = untrained(AssembleResNet, shapes_only=True)
+    assert isinstance(network, AssembleResNet)
+    ours = {theirs: own for own, theirs in names(network).items()}
+    # Momenta and step counters end in other words; whatever else there is should be seen not to fit.
+    wanted = re.compile(rf"{_ROOT}/.*/(kernel|bias|{'|'.join(_NORM.values())})")
+    state = {}
+    for name, tensor in read_tensors(path, lambda name: bool(wanted.fullmatch(name))).items():
+        if tensor.ndim == 4:
+            tensor = tensor.permute(3, 2, 0, 1).contiguous()
+        elif "/dense/" in name:
+            tensor = tensor.t()[1:].contiguous()  # its first class stands for none
+        state[ours.get(name, name)] = tensor
+    return state
+
+
+ENTRY = Entry(
+    "assemble-resnet50",
+    "assemble-resnet",
+    AssembleResNet,
+    licence="Apache-2.0",
+    citation="Lee et al. 2020",
+    page="https://drive.google.com/drive/folders/1o8vj8_ZOPByjRKZzRPZMbuoKyxIwd_IZ",
+    preprocess=Preprocess(
+        292, 256, "bilinear", (123.68 / 255, 116.78 / 255, 103.94 / 255), (1 / 255, 1 / 255, 1 / 255)
+    ),
+    read=read_assemble,
+    note="a TensorFlow checkpoint in a folder on Google Drive, to be fetched by hand; evaluated at 256 px, with "
+    "?size=224&resize=256 on the published 224-px files",
+)

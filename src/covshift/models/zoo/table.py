@@ -1,0 +1,23 @@
+"""All models of the paper, by name."""
+
+from covshift.errors import unknown
+from covshift.models.zoo import assemble, normfree, robust, simclr, torchvisions
+from covshift.models.zoo.entry import Entry
+
+ENTRIES = {
+    entry.name: entry
+    for entry in (
+        *torchvisions.ENTRIES,
+        *robust.ENTRIES,
+        assemble.ENTRY,
+        *simclr.ENTRIES,
+        *normfree.ENTRIES,
+    )
+}
+
+
+def find(name: str) -> Entry:
+    """The entry of this name."""
+    if name not in ENTRIES:
+        raise unknown("model of the zoo", name, ENTRIES)
+    return ENTRIES[name]
