@@ -101,6 +101,27 @@ def models(
 
 
 @app.command()
+def data(
+    what: Annotated[
+        list[str] | None, typer.Argument(metavar="[check DATA]", help="Nothing for the list; or which to check.")
+    ] = None,
+    decode: Annotated[bool, typer.Option("--decode", help="Decode every picture: thorough and slow.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
+) -> None:
+    """List the paper's data sets, with size, licence and how to get them; or check one that you have.
+
+    covshift data
+
+    covshift data check imagenet-c:DIR
+    """
+    from covshift.data import command
+
+    with _errors():
+        if not command.run(what or [], as_json=as_json, decode=decode):
+            raise typer.Exit(2)
+
+
+@app.command()
 def bench(
     model: Annotated[str | None, typer.Option(help="Which model, e.g. torchvision:resnet18.")] = None,
     data: Annotated[str | None, typer.Option(help="Which images, e.g. folder:val or imagenet-c:DIR.")] = None,
@@ -110,7 +131,7 @@ def bench(
     ] = None,
     builtin: Annotated[bool, typer.Option("--builtin", help="The built-in networks on CIFAR-10.")] = False,
     corruptions: Annotated[
-        list[str] | None, typer.Option(help="Names, or test, holdout, all.", show_default="all 19")
+        list[str] | None, typer.Option(help="Names, or test, holdout, all, none.", show_default="all 19")
     ] = None,
     severities: Annotated[list[str] | None, typer.Option(help="Such as 1,3,5.", show_default="1,2,3,4,5")] = None,
     methods: Annotated[

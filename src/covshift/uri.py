@@ -30,6 +30,13 @@ class Uri:
             if key not in known:
                 raise unknown(f"setting of {self.source}:", key, known)
 
+    def flag(self, key: str) -> bool:
+        """Whether a key of the query is "yes"; "no" if it is not there."""
+        wish = self.query.get(key, "no")
+        if wish not in ("yes", "no"):
+            raise CovshiftError(f"expected {key}=yes or {key}=no, got {wish!r}")
+        return wish == "yes"
+
     def whole(self, key: str) -> int | None:
         """The whole number that a key has in the query, if it is there.
 

@@ -1,5 +1,7 @@
 """TensorFlow's checkpoints, without TensorFlow."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from published import write_tensorflow
@@ -48,3 +50,24 @@ def test_damaged_files(tmp_path):
         index.write_bytes(table[:at] + b"\xff\xff\xff" + table[at + 3 :])
         with pytest.raises(CovshiftError):
             read_tensors(index)
+
+
+def value(name, shape):
+    """What was stored under a name: tensorflow/ was written by the Saver of TensorFlow 2.19 itself."""
+    return ((np.arange(np.prod(shape)) + sum(name.encode())) % 251 / 8 - 15).astype(np.float32).reshape(shape)
+
+
+def test_what_tensorflow_wrote():
+    found = read_tensors(Path(__file__).parent / "tensorflow" / "model.ckpt-37535")
+    assert len(found) == 94
+    for i in range(30):
+        number = f"_{i}" if i else ""
+        for name, shape in {
+            f"base_model/conv2d{number}/kernel": (1, 1, i % 3 + 1, 4),
+            f"base_model/batch_normalization{number}/gamma": (4,),
+            f"base_model/batch_normalization{number}/moving_mean": (4,),
+        }.items():
+            assert np.array_equal(found[name].numpy(), value(name, shape)), name
+    assert found["global_step"] == 37535
+    assert found["scalar"] == 0.25
+    assert found["none"].shape == (0, 3)

@@ -70,7 +70,7 @@ class Evaluator:
             The errors, and the statistics of the whole condition if this method came by them.
         """
         begun = time.perf_counter()
-        score = _Score(str(shown.condition), self._advance)
+        score = _Score(str(shown.condition), self._advance, self.selection.data.among)
         with torch.inference_mode():
             if method.kind == "reverse":
                 target = target or self._whole(shown.batches(self.batch_size), lambda labels, logits: None, 0)
@@ -126,8 +126,9 @@ class Evaluator:
 class _Score:
     """Counts errors."""
 
-    def __init__(self, condition: str, advance: Callable[[int], None]) -> None:
+    def __init__(self, condition: str, advance: Callable[[int], None], among: tuple[int, ...] | None = None) -> None:
         self.images = self.top1 = self.top5 = 0
+        self._among = None if among is None else torch.tensor(among)
         self._condition = condition
         self._advance = advance
 
@@ -136,6 +137,10 @@ class _Score:
             raise CovshiftError(
                 f"the model's outputs in condition {self._condition} are NaN or infinite; check its weights"
             )
+        if self._among is not None:  # other classes cannot be the answer
+            others = torch.full_like(logits, -torch.inf)
+            among = self._among.to(logits.device)
+            logits = others.index_copy(1, among, logits[:, among])
         best = logits.topk(min(TOP, logits.shape[1])).indices.cpu()
         right = best == torch.from_numpy(labels).unsqueeze(1)
         self.images += len(labels)

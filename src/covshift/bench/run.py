@@ -41,6 +41,10 @@ def run(
     with Screen(show) as screen:
         screen.say(f"{settings.model} on {settings.data}, into {out}")
         data = open_data(settings.data)
+        if data.remark:
+            screen.say(data.remark)
+        if data.caution and any(method.kind != "none" for method in settings.all_methods):
+            screen.say(f"note: {data.caution}")
         if extend:
             settings = with_held(settings, Path(out))
         settings = fit(settings, data, screen.say)
@@ -73,7 +77,7 @@ def fit(settings: Settings, data: Data, say: Callable[[str], None] = lambda text
     if "clean" not in asked:
         change["clean"] = data.has(CLEAN)
     severities = settings.severities
-    if "severities" not in asked:
+    if "severities" not in asked and settings.corruptions:
         severities = tuple(s for s in severities if any(data.has(Condition(name, s)) for name in settings.corruptions))
         change["severities"] = severities
     if "corruptions" not in asked:
@@ -159,6 +163,7 @@ def describe(settings: Settings, model: Model, data: Data) -> Run:
         preprocess=model.preprocess.as_dict(),
         data_digest=data.digest,
         data_images=len(data),
+        data_remark=data.remark,
         imagenet=data.imagenet,
         versions={"python": platform.python_version(), **{name: version(name) for name in _VERSIONS}},
         revision=_revision(),

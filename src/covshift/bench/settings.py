@@ -26,7 +26,7 @@ class Settings(BaseModel):
 
     Attributes:
         model, data: names for `open_model` and `open_data`.
-        corruptions, severities: which conditions; groups are `test`, `holdout` and `all`.
+        corruptions, severities: which conditions; groups are `test`, `holdout`, `all` and `none`.
         clean: whether the clean images are a condition, too.
         mixed: whether there is the control in which every image has another corruption.
         methods: as `covshift.bench.methods` writes them.
@@ -76,6 +76,7 @@ class Settings(BaseModel):
         found: list[str] = []
         for name in _words(value):
             found += names(name) if name in ("test", "holdout", "all") else [name]  # type: ignore[arg-type]
+        found = [name for name in found if name != "none"]
         for name in found:
             category(name)
         return [name for name in names("all") if name in found]

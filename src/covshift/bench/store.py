@@ -62,6 +62,7 @@ class Run(BaseModel):
     preprocess: dict[str, Any]
     data_digest: str
     data_images: int
+    data_remark: str = ""
     imagenet: bool
     versions: dict[str, str]
     revision: str | None = None

@@ -31,6 +31,9 @@ class Data(ABC):
         stored: the conditions that are on disk. What else is asked for is made of the clean images.
         imagenet: whether these are all of ImageNet's classes, so that AlexNet's errors are a yardstick.
         digest: changes when the images do.
+        among: the classes that a model's logits are compared among, where not all count.
+        remark: what a user should know of these images.
+        caution: what a user should know before adapting to them.
     """
 
     uri: str
@@ -39,6 +42,9 @@ class Data(ABC):
     stored: frozenset[Condition] = frozenset([CLEAN])
     imagenet: bool = False
     digest: str
+    among: tuple[int, ...] | None = None
+    remark: str = ""
+    caution: str = ""
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -61,12 +67,16 @@ class FileData(Data):
     def file(self, condition: Condition, index: int) -> Path:
         """Where an image is."""
 
+    def picture(self, path: Path) -> Image.Image:
+        """A file, decoded."""
+        return open_rgb(path)
+
     def read(self, condition: Condition, indices: Sequence[int], prepare: Preparing) -> Sequence[Array | CovshiftError]:
         """Decode files, as many at a time as there are cores: decoding leaves the interpreter free."""
 
         def decode(index: int) -> Array | CovshiftError:
             try:
-                return prepare(open_rgb(self.file(condition, index)))
+                return prepare(self.picture(self.file(condition, index)))
             except CovshiftError as error:
                 return error
 

@@ -26,17 +26,23 @@ class Folder(FileData):
     def __init__(self, uri: str, root: Path, *, wnids_count: bool = True) -> None:
         self.uri = uri
         self.root = root
-        self.paths = pictures(root)
-        stray = next((path for path in self.paths if len(path.parts) < 2), None)
+        self.wnids_count = wnids_count
+        found = pictures(root)
+        stray = next((path for path in found if len(path.parts) < 2), None)
         if stray is not None:
             raise CovshiftError(f"expected a folder for each class in {root}, but {stray} is in none")
-        index = class_indices({path.parts[0] for path in self.paths}, wnids_count=wnids_count)
+        index = self.index({path.parts[0] for path in found})
+        self.paths = [path for path in found if path.parts[0] in index]
         self.labels = np.array([index[path.parts[0]] for path in self.paths], np.int64)
         by_wnid = wnids_count and is_imagenet(index)
         self.classes = len(wnids()) if by_wnid else len(index)
         self.imagenet = by_wnid and len(index) == len(wnids())
         sizes = [(path.as_posix(), (root / path).stat().st_size) for path in self.paths]
         self.digest = digest_of([*sizes, self._sample()])
+
+    def index(self, folders: set[str]) -> dict[str, int]:
+        """The class that each folder stands for; those that are left out do not count."""
+        return class_indices(folders, wnids_count=self.wnids_count)
 
     def _sample(self) -> list[str]:
         """Digests of some of the files, evenly spaced: all of ImageNet would take minutes to read."""

@@ -6,14 +6,21 @@ from covshift.data.arrays import open_builtin, open_cifar10_c, open_npz
 from covshift.data.base import Array, Data, Preparing, digest_of
 from covshift.data.condition import Condition
 from covshift.data.folder import open_folder
+from covshift.data.imagenet import open_imagenet, open_imagenet_a, open_imagenet_r, open_imagenet_v2
 from covshift.data.imagenet_c import open_imagenet_c
+from covshift.data.objectnet import open_objectnet
 from covshift.errors import CovshiftError, unknown
 from covshift.uri import Uri, parse
 
 SOURCES: dict[str, Callable[[Uri], Data]] = {
     "builtin": open_builtin,
     "folder": open_folder,
+    "imagenet": open_imagenet,
     "imagenet-c": open_imagenet_c,
+    "imagenet-a": open_imagenet_a,
+    "imagenet-r": open_imagenet_r,
+    "imagenet-v2": open_imagenet_v2,
+    "objectnet": open_objectnet,
     "cifar10-c": open_cifar10_c,
     "npz": open_npz,
 }
@@ -22,8 +29,9 @@ SOURCES: dict[str, Callable[[Uri], Data]] = {
 def open_data(uri: str) -> Data:
     """Open labelled images by their name.
 
-    `builtin:cifar10` (fetched once into the cache folder), `folder:DIR` (a folder for each class), `imagenet-c:DIR` and
-    `cifar10-c:DIR` (as published), `npz:FILE` (arrays `images` and `labels`). Published sets hold no clean images; say
+    `builtin:cifar10` (fetched once into the cache folder), `folder:DIR` (a folder for each class), `imagenet:DIR`,
+    `imagenet-c:DIR`, `imagenet-a:DIR`, `imagenet-r:DIR`, `imagenet-v2:DIR`, `objectnet:DIR` and `cifar10-c:DIR` (as
+    published), `npz:FILE` (arrays `images` and `labels`). Published sets of corrupted images hold no clean ones; say
     where those are to have them, too: `imagenet-c:DIR?clean=folder:val`.
     """
     parsed = parse(uri, "data set", "folder:val")

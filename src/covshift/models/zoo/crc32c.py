@@ -13,7 +13,7 @@ def masked_crc32c(content: bytes) -> int:
     """The checksum of some bytes, turned and moved: a checksum of data that hold checksums would be a poor one.
 
     >>> hex(masked_crc32c(b"123456789"))
-    '0xc789a48d'
+    '0xc78ab0e5'
     """
     crc = int(_crc32c(np.frombuffer(content, np.uint8), _table()))
     return (((crc >> 15) | (crc << 17)) + 0xA282EAD8) & 0xFFFFFFFF

@@ -1,0 +1,100 @@
+"""`covshift data`: the list, and whether a data set is whole."""
+
+import json
+import shutil
+
+import numpy as np
+from trees import imagenet, picture
+from typer.testing import CliRunner
+
+from covshift.cli import app
+from covshift.corruptions import names
+from covshift.data.check import check, find_broken
+
+
+def run(*words):
+    return CliRunner().invoke(app, ["data", *words])
+
+
+def test_the_list():
+    rows = json.loads(run("--json").stdout)
+    assert {row["uri"].partition(":")[0] for row in rows} >= {
+        "imagenet",
+        "imagenet-c",
+        "imagenet-a",
+        "imagenet-r",
+        "imagenet-v2",
+        "objectnet",
+        "cifar10-c",
+    }
+    for row in rows:
+        assert row["licence"]
+        assert row["how"]
+        assert row["archives"]
+    shown = run().stdout
+    assert "objectnet:DIR" in shown
+    assert "https://zenodo.org/record/2235448/files/blur.tar" in shown
+    assert "no parameters may be tuned" in " ".join(shown.split())
+    wrong = run("look", "x:y")
+    assert wrong.exit_code == 1
+    assert "expected nothing, or check and a data set such as imagenet-c:DIR, got 'look x:y'" in wrong.stderr
+
+
+def tree(root):
+    one = root / "one"
+    for wnid in ("n01440764", "n01443537"):
+        for k in range(3):
+            picture(one / wnid / f"{k}.JPEG", k)
+    for name in names("all"):
+        for severity in range(1, 6):
+            shutil.copytree(one, root / "c" / name / str(severity))
+    return root / "c"
+
+
+def test_a_whole_tree_and_what_can_be_wrong_with_it(tmp_path):
+    root = tree(tmp_path)
+    whole = run("check", f"imagenet-c:{root}")
+    assert whole.exit_code == 0, whole.output
+    assert "95 of 95 conditions" in whole.stdout
+    assert "6 images of 2 classes, 3 to 3 of each in a condition" in whole.stdout
+    shutil.rmtree(root / "fog" / "3")
+    shutil.rmtree(root / "spatter" / "1")
+    shutil.rmtree(root / "snow" / "5" / "n01440764")
+    file = root / "frost" / "2" / "n01443537" / "1.JPEG"
+    file.write_bytes(file.read_bytes()[:-200])
+    (root / "contrast" / "1" / "n01443537" / "2.JPEG").write_bytes(b"")
+    found = run("check", f"imagenet-c:{root}")
+    assert found.exit_code == 2
+    assert "problem: 1 test condition missing: fog/3" in found.stdout
+    assert "1 holdout condition missing: spatter/1" in found.stdout
+    assert "problem: snow/5 lacks 3 pictures that other conditions have, of n01440764 (3)" in found.stdout
+    assert f"2 files damaged: {file}, {root / 'contrast' / '1' / 'n01443537' / '2.JPEG'}" in found.stdout
+    assert "3 problems" in found.stdout
+    report = json.loads(run("check", f"imagenet-c:{root}", "--json").stdout)
+    assert len(report["problems"]) == 3
+
+
+def test_counts_are_compared_with_the_published(tmp_path):
+    report = check(f"imagenet:{imagenet(tmp_path)}")
+    assert report.facts == ["9 images of 3 classes, 2 to 5 of each"]
+    assert report.problems == ["expected 50000 images, got 9", "expected 1000 classes, got 3"]
+    assert check(f"imagenet-c:{tmp_path / 'none'}").problems
+    assert "expected a folder" in check(f"imagenet-a:{tmp_path / 'none'}").problems[0]
+
+
+def test_damage_in_the_middle_takes_decoding(tmp_path):
+    good, bad = picture(tmp_path / "good.jpg", 1), picture(tmp_path / "bad.png", 2)
+    content = bad.read_bytes()
+    bad.write_bytes(content[:200] + bytes([content[200] ^ 255]) + content[201:])
+    behind = picture(tmp_path / "behind.jpg", 3)
+    behind.write_bytes(behind.read_bytes() + b"\0" * 500)  # what some cameras write after the end
+    assert find_broken([good, bad, behind]) == []
+    assert find_broken([good, bad, behind], decode=True) == [bad]
+
+
+def test_files_of_cifar10_c_are_compared_with_their_checksums(tmp_path):
+    np.save(tmp_path / "labels.npy", np.zeros(50, np.uint8))
+    np.save(tmp_path / "fog.npy", np.zeros((50, 32, 32, 3), np.uint8))
+    report = check(f"cifar10-c:{tmp_path}")
+    assert "18 files missing: brightness, contrast, defocus_blur, elastic_transform, frost … 13 more" in report.problems
+    assert "2 files not as published (MD5): fog, labels" in report.problems
