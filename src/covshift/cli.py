@@ -217,6 +217,59 @@ def bench(
 
 
 @app.command()
+def reproduce(
+    what: Annotated[
+        str | None, typer.Argument(metavar="TABLE|FIGURE|all", help="E.g. table1; without one, the list.")
+    ] = None,
+    imagenet: Annotated[Path | None, typer.Option(help="ImageNet's validation images.")] = None,
+    imagenet_c: Annotated[
+        Path | None, typer.Option(help="ImageNet-C.", show_default="made on the fly of --imagenet")
+    ] = None,
+    imagenet_a: Annotated[Path | None, typer.Option(help="ImageNet-A.")] = None,
+    imagenet_r: Annotated[Path | None, typer.Option(help="ImageNet-R.")] = None,
+    imagenet_v2: Annotated[Path | None, typer.Option(help="The folder with the three variants of ImageNet-V2.")] = None,
+    objectnet: Annotated[Path | None, typer.Option(help="ObjectNet.")] = None,
+    weights: Annotated[list[str] | None, typer.Option(metavar="NAME=FILE", help="Of a model; may be repeated.")] = None,
+    row: Annotated[list[str] | None, typer.Option(help="Only rows with this in their label; may be repeated.")] = None,
+    builtin: Annotated[bool, typer.Option("--builtin", help="In miniature, on the built-in networks.")] = False,
+    limit: Annotated[int | None, typer.Option(min=1, help="A subset of so many images, balanced.")] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
+    out: Annotated[Path, typer.Option(help="For the runs; the same command goes on there.")] = Path("runs/reproduce"),
+    show: Annotated[bool, typer.Option("--list", help="List what can be reproduced.")] = False,
+    dry: Annotated[bool, typer.Option("--dry-run", help="Only say what would run, and how long.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
+    markdown: Annotated[bool, typer.Option("--markdown", help="For a page.")] = False,
+) -> None:
+    """Run a table or figure of the paper again, and print ours beside its numbers.
+
+    covshift reproduce --list
+
+    covshift reproduce table1 --imagenet-c DIR --row AugMix
+
+    covshift reproduce all --builtin
+    """
+    from covshift.reproduce import command
+    from covshift.reproduce.places import Places, parse_weights
+
+    def say(line: str) -> None:
+        typer.echo(line, err=True)
+
+    with _errors():
+        named = {
+            "imagenet": imagenet,
+            "imagenet-c": imagenet_c,
+            "imagenet-a": imagenet_a,
+            "imagenet-r": imagenet_r,
+            "imagenet-v2": imagenet_v2,
+            "objectnet": objectnet,
+        }
+        folders = {name: folder for name, folder in named.items() if folder is not None}
+        places = Places(folders, parse_weights(weights or []), limit, device)
+        kind = "json" if json else "markdown" if markdown else "text"
+        command.run(what, places, out, row or [], say, builtin=builtin, show=show, dry=dry, kind=kind)
+
+
+@app.command()
 def train(
     name: Annotated[str, typer.Argument(help="A recipe, e.g. resnet20 or resnet20-augmix.")],
     folder: Annotated[

@@ -1,0 +1,170 @@
+"""What `covshift reproduce` does with its arguments."""
+
+import json
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from covshift.bench.settings import Settings
+from covshift.bench.store import Row, Store
+from covshift.errors import CovshiftError, Stopped, plural, unknown
+from covshift.reproduce.compare import compare, write
+from covshift.reproduce.figures import FIGURES
+from covshift.reproduce.miniature import IMAGES, miniature
+from covshift.reproduce.places import Places
+from covshift.reproduce.tables import TABLES
+from covshift.reproduce.target import Target, join
+
+ELSEWHERE = {
+    "table6": "covshift.data.objectnet.mapping(): ObjectNet's ambiguous classes",
+    "table7": "covshift models 'zoo:*': parameters and BN parameters",
+    "table11": "covshift shift, covshift.shift.Predictor: errors predicted from distances",
+    "figure4": "covshift.shift.wasserstein, covshift shift: distances and errors",
+    "figure6": "covshift theory --grid",
+    "figure7": "covshift.shift.wasserstein: distances by layer; figure8 likewise",
+    "figure9": "figure3 with covshift models 'zoo:*'",
+    "figure11": "covshift.shift.embed: the map of statistics",
+    "figure12": "table12; figure13 likewise",
+    "figure14": "covshift theory",
+}
+"""What needs no run of the benchmark."""
+
+Say = Callable[[str], None]
+
+
+def targets(builtin: bool) -> dict[str, Target]:
+    """All that can be run, by name."""
+    if builtin:
+        from covshift.models.builtin import names
+
+        return {target.name: target for target in miniature(names())}
+    return {target.name: target for target in (*TABLES, *FIGURES)}
+
+
+def listed(builtin: bool, *, as_json: bool) -> str:
+    """What can be reproduced."""
+    known = targets(builtin)
+    if as_json:
+        rows = [{"name": t.name, "title": t.title, "runs": [job.name for job in t.jobs]} for t in known.values()]
+        return json.dumps(rows, indent=1)
+    wide = max(map(len, [*known, *ELSEWHERE]), default=0)
+    lines = [
+        f"{name:{wide}}  {target.title} ({plural(len(join(target.jobs)), 'run')})" for name, target in known.items()
+    ]
+    return "\n".join([*lines, "", "By other means:", *(f"{name:{wide}}  {how}" for name, how in ELSEWHERE.items())])
+
+
+def choose(name: str, rows: Sequence[str], *, builtin: bool) -> list[Target]:
+    """The targets of this name, or all."""
+    known = targets(builtin)
+    if builtin and not known:
+        raise CovshiftError("expected built-in networks, found none; train one with covshift train resnet20")
+    if name in ELSEWHERE:
+        raise CovshiftError(f"{name} needs no benchmark: {ELSEWHERE[name]}")
+    if name != "all" and name not in known:
+        raise unknown("table or figure", name, ["all", *known])
+    found = [target.only(rows) for target in (known.values() if name == "all" else [known[name]])]
+    found = [target for target in found if target.numbers]
+    if not found:
+        raise CovshiftError(f"no row of {name} fits {', '.join(rows)}; covshift reproduce {name} --dry-run lists them")
+    return found
+
+
+def plan(found: Sequence[Target], places: Places) -> tuple[dict[str, Settings], dict[str, str]]:
+    """The runs that can be made, and why others cannot."""
+    runs, missing = {}, {}
+    for name, job in join([job for target in found for job in target.jobs]).items():
+        try:
+            runs[name] = Settings.read(places.settings(job))
+        except CovshiftError as error:
+            missing[name] = str(error)
+    if not runs:
+        raise CovshiftError("; ".join(dict.fromkeys(missing.values())))
+    return runs, missing
+
+
+def reproduce(
+    found: Sequence[Target], places: Places, out: Path, say: Say, *, dry: bool = False, kind: str = "text"
+) -> str:
+    """Estimate, run what is left to run, and compare.
+
+    Args:
+        found: what to reproduce.
+        places: where data and weights are.
+        out: a folder for the runs, each in a folder of its own; the same command goes on there.
+        say: told what is about to be done, and what cannot.
+        dry: only estimate.
+        kind: of the table: text, markdown or json.
+    """
+    from covshift.reproduce.estimate import hours
+
+    runs, missing = plan(found, places)
+    for name, why in missing.items():
+        say(f"left out: {name}: {why}")
+    if left := {name: settings for name, settings in runs.items() if not _is_done(out / name, settings)}:
+        times = hours(left)
+        for name, each in times.items():
+            say(f"{name}: {plural(len(runs[name].plan.all_names()), 'cell')}, about {_time(each)}")
+        say(f"{plural(len(times), 'run')}, about {_time(sum(times.values()))} of forward passes on this device")
+    if dry:
+        return ""
+    failed = _run(left, out)
+    for name, why in failed.items():
+        say(f"failed: {name}: {why}")
+    rows = {name: _rows(out / name) for name in runs}
+    if len(failed) == len(runs):
+        raise CovshiftError("no run succeeded")
+    return write([(target, compare(target, rows)) for target in found], kind)
+
+
+def _run(runs: dict[str, Settings], out: Path) -> dict[str, str]:
+    from covshift.bench.run import run
+
+    failed = {}
+    for name, settings in runs.items():
+        try:
+            run(settings, out / name, extend=(out / name / "run.json").exists())
+        except KeyboardInterrupt:
+            raise Stopped(f"stopped; what is done is in {out}, and the same command goes on from there") from None
+        except Stopped:
+            raise
+        except CovshiftError as error:
+            failed[name] = str(error)  # the others may still work, and take hours
+    return failed
+
+
+def _is_done(folder: Path, settings: Settings) -> bool:
+    if not (folder / "run.json").exists():
+        return False
+    return set(settings.plan.all_names()) <= Store(folder).done()
+
+
+def _rows(folder: Path) -> list[Row]:
+    return Store(folder).rows() if (folder / "run.json").exists() else []
+
+
+def _time(hours: float) -> str:
+    return f"{hours:.1f} h" if hours >= 1 else f"{hours * 60:.0f} min"
+
+
+def run(
+    name: str | None,
+    places: Places,
+    out: Path,
+    rows: Sequence[str],
+    say: Say,
+    *,
+    builtin: bool,
+    show: bool,
+    dry: bool,
+    kind: str,
+) -> None:
+    """The command: list, estimate or run."""
+    if show or name is None:
+        sys.stdout.write(listed(builtin, as_json=kind == "json") + "\n")
+        return
+    if builtin and places.limit is None:
+        places = Places(places.folders, places.weights, IMAGES, places.device, places.builtin)
+    text = reproduce(choose(name, rows, builtin=builtin), places, out, say, dry=dry, kind=kind)
+    if text:
+        sys.stdout.write(text + "\n")

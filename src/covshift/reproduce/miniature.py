@@ -1,0 +1,123 @@
+"""The paper in miniature: its tables and figures with the built-in networks on CIFAR-10, in minutes instead of days.
+
+mCE is for ImageNet; here errors are means over the test corruptions. The paper's numbers stand beside them to compare
+who wins and by how much, not to be met.
+"""
+
+from collections.abc import Sequence
+
+from covshift.bench.methods import GRID_IMAGES, GRID_PRIORS, batch
+from covshift.corruptions import names
+from covshift.reproduce.figures import published_grid
+from covshift.reproduce.places import BUILTIN
+from covshift.reproduce.target import Job, Metric, Number, Target
+
+IMAGES = 1000
+"""How many of the 10,000 are taken, unless a user says otherwise."""
+
+
+def _on(model: str, *methods: str, holdout: bool = False) -> Job:
+    corruptions = names("all") if holdout else names("test")
+    return Job(model, BUILTIN, {"methods": methods, "corruptions": corruptions, "clean": False})
+
+
+def _mixed(model: str, method: str) -> Job:
+    return Job(model, BUILTIN, {"methods": (method,), "corruptions": (), "clean": False, "mixed": True})
+
+
+def _robust() -> Target:
+    rows = {
+        "resnet20": ("vanilla", (76.69, 65.02, 62.24)),
+        "resnet20-augmix": ("AugMix", (65.27, 55.40, 51.0)),
+        "resnet20-noise": ("noise (the paper: ANT)", (63.37, 56.10, 53.57)),
+    }
+    jobs = {model: _on(model, "none", "partial", "full", holdout=True) for model in rows}
+    numbers = tuple(
+        Number(label, method, jobs[model].name, Metric("top1", method), value)
+        for model, (label, values) in rows.items()
+        for method, value in zip(("none", "partial", "full"), values, strict=True)
+    )
+    return Target("table1", "Robust networks under corruptions", tuple(jobs.values()), numbers)
+
+
+def _normalisations() -> Target:
+    rows = (
+        ("Fixup", _on("resnet20-fixup", "none"), "none", 72.00),
+        ("GN", _on("resnet20-gn", "none"), "none", 72.35),
+        ("BN", _on("resnet20", "none"), "none", 76.7),
+        ("BN+adapt", _on("resnet20", "full"), "full", 62.2),
+    )
+    numbers = tuple(
+        Number("ResNet-20", column, job.name, Metric("top1", how), value) for column, job, how, value in rows
+    )
+    return Target("table3", "Normalisation that needs no adaptation", tuple(job for _, job, _, _ in rows), numbers)
+
+
+def _controls() -> Target:
+    rows = (
+        ("BN w/o adapt", _mixed("resnet20", "none"), "none", 61.08),
+        ("BN w/ adapt", _mixed("resnet20", "full"), "full", 60.87),
+        ("GroupNorm", _mixed("resnet20-gn", "none"), "none", 57.25),
+        ("Fixup", _mixed("resnet20-fixup", "none"), "none", 56.8),
+    )
+    numbers = tuple(Number(label, "mixed", job.name, Metric("top1", how, "mixed"), v) for label, job, how, v in rows)
+    jobs = tuple(job for _, job, _, _ in rows)
+    return Target("table4", "The control: mixed corruptions have no common shift", jobs, numbers)
+
+
+def _grid() -> Target:
+    grid, jobs, numbers = published_grid(), [], []
+    for model, label, theirs in (("resnet20", "vanilla", "resnet50"), ("resnet20-augmix", "AugMix", "augmix")):
+        cells = [(n, prior) for n in GRID_IMAGES for prior in GRID_PRIORS]
+        jobs.append(_on(model, *(batch(n, prior).name for n, prior in cells)))
+        numbers += [
+            Number(
+                f"{label}, n = {n}",
+                f"N = {prior:g}",
+                f"{model}-{BUILTIN}",
+                Metric("top1", batch(n, prior).name),
+                grid[theirs, n, prior],
+            )
+            for n, prior in cells
+        ]
+    return Target("table12", "Batch size n and prior N", tuple(jobs), tuple(numbers))
+
+
+def _sample_size() -> Target:
+    grid, jobs, numbers = published_grid(), [], []
+    for model, label, theirs, base in (
+        ("resnet20", "vanilla", "resnet50", 76.69),
+        ("resnet20-augmix", "AugMix", "augmix", 65.27),
+    ):
+        cells = [(n, prior) for n in GRID_IMAGES for prior in (0, 16)]
+        jobs.append(_on(model, "none", *(batch(n, prior).name for n, prior in cells)))
+        run = f"{model}-{BUILTIN}"
+        numbers.append(Number(label, "no adaptation", run, Metric("top1", "none"), base))
+        for n, prior in cells:
+            value = grid.get((theirs, n, float(prior)))
+            numbers.append(Number(label, f"n = {n}, N = {prior}", run, Metric("top1", batch(n, prior).name), value))
+    return Target("figure2", "How many images adapting takes", tuple(jobs), tuple(numbers))
+
+
+def _architectures(networks: Sequence[str]) -> Target:
+    jobs = tuple(_on(model, "none", "full") for model in networks if not model.endswith(("-gn", "-fixup")))
+    numbers = tuple(
+        Number(job.model, method, job.name, Metric("top1", method)) for job in jobs for method in ("none", "full")
+    )
+    return Target("figure3", "All networks with batch statistics", jobs, numbers, "the paper shows points, no numbers")
+
+
+def miniature(networks: Sequence[str]) -> tuple[Target, ...]:
+    """All of it that these networks can show."""
+    every = (_robust(), _normalisations(), _controls(), _grid(), _sample_size(), _architectures(networks))
+    found = []
+    for target in every:
+        jobs = tuple(job for job in target.jobs if job.model in networks)
+        runs = {job.name for job in jobs}
+        left = sorted({job.model for job in target.jobs} - set(networks))
+        note = target.note or "mean error in % on CIFAR-10; the paper's is mCE or error on ImageNet"
+        note += f"; left out, not built in here: {', '.join(left)}" if left else ""
+        numbers = tuple(number for number in target.numbers if number.run in runs)
+        if jobs:
+            found.append(Target(target.name, target.title, jobs, numbers, note))
+    return tuple(found)

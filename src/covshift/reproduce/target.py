@@ -1,0 +1,126 @@
+"""What a table or figure of the paper is made of: runs, and numbers that are read off their rows."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple
+
+from covshift.bench import metrics
+from covshift.bench.store import Row
+from covshift.corruptions import names
+from covshift.data.condition import CLEAN, MIXED, SEVERITIES, Condition
+
+Kind = Literal["mce", "top1", "top5", "accuracy"]
+
+
+class Metric(NamedTuple):
+    """How a number is computed from the rows of a run.
+
+    Attributes:
+        kind: mCE, error or accuracy, all in per cent.
+        method: of the run.
+        where: "test" for the mean over the test corruptions, "clean", "mixed", or a corruption.
+    """
+
+    kind: Kind
+    method: str
+    where: str = "test"
+
+    def of(self, rows: Sequence[Row]) -> float | None:
+        """The number, or None where rows are missing."""
+        mine = {Condition(row.corruption, row.severity): row for row in rows if row.method == self.method}
+        errors = {
+            condition: (row.top5_errors if self.kind == "top5" else row.top1_errors) / row.images
+            for condition, row in mine.items()
+        }
+        if self.kind == "mce":
+            found = metrics.mce(errors)
+            return None if found is None else 100 * found
+        wanted = self.conditions
+        if not set(wanted) <= errors.keys():
+            return None
+        mean = 100 * math.fsum(errors[condition] for condition in wanted) / len(wanted)
+        return 100 - mean if self.kind == "accuracy" else mean
+
+    @property
+    def conditions(self) -> tuple[Condition, ...]:
+        """The conditions that it is the mean over."""
+        if self.where in ("clean", "mixed"):
+            return (CLEAN if self.where == "clean" else MIXED,)
+        corruptions = names("test") if self.where == "test" else (self.where,)
+        return tuple(Condition(name, severity) for name in corruptions for severity in SEVERITIES)
+
+
+class Number(NamedTuple):
+    """A number of a table: its place, where ours comes from, and the paper's, where it is printed."""
+
+    row: str
+    column: str
+    run: str
+    metric: Metric
+    paper: float | None = None
+
+
+@dataclass(frozen=True)
+class Job:
+    """A run, before it is known where data and weights are.
+
+    Attributes:
+        model: a name of the zoo, or of a built-in network.
+        data: the name of a data set, e.g. "imagenet-c".
+        settings: of the run, beside these.
+    """
+
+    model: str
+    data: str
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """The run's folder; tables that need the same model on the same conditions share it.
+
+        A run has all its methods in all its conditions, so others would have more to do than any table needs.
+        """
+        holdout = set(self.settings.get("corruptions", ())) & set(names("holdout"))
+        return f"{self.model}-{self.data}" + "-mixed" * bool(self.settings.get("mixed")) + "-holdout" * bool(holdout)
+
+    def joined(self, other: "Job") -> "Job":
+        """One run with the methods of both."""
+        methods = dict.fromkeys([*self.settings["methods"], *other.settings["methods"]])
+        return Job(self.model, self.data, {**self.settings, "methods": tuple(methods)})
+
+
+@dataclass(frozen=True)
+class Target:
+    """A table or figure.
+
+    Attributes:
+        name: e.g. "table1".
+        title: what it shows.
+        jobs: the runs that it needs.
+        numbers: what is read off them.
+        note: what a reader has to know.
+    """
+
+    name: str
+    title: str
+    jobs: tuple[Job, ...]
+    numbers: tuple[Number, ...]
+    note: str = ""
+
+    def only(self, rows: Sequence[str]) -> "Target":
+        """The same for some rows, which are named by parts of their labels."""
+        if not rows:
+            return self
+        numbers = tuple(n for n in self.numbers if any(part.lower() in n.row.lower() for part in rows))
+        runs = {number.run for number in numbers}
+        jobs = tuple(job for job in self.jobs if job.name in runs)
+        return Target(self.name, self.title, jobs, numbers, self.note)
+
+
+def join(jobs: Sequence[Job]) -> dict[str, Job]:
+    """One run for each model on each data set."""
+    found: dict[str, Job] = {}
+    for job in jobs:
+        found[job.name] = found[job.name].joined(job) if job.name in found else job
+    return found
