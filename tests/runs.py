@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from covshift.bench.settings import Settings
-from covshift.bench.store import Row, Run
+from covshift.bench.store import Row, Run, Store
 
 
 def a_run(**changes) -> Run:
@@ -85,3 +85,10 @@ def run_in(folder: Path, options: dict[str, object], out: str) -> None:
 
     os.chdir(folder)
     run(Settings.read(options), Path(out), show=False)
+
+
+def by_cell(folder: Path | str) -> dict[str, dict]:
+    """The rows of a run by cell, each there once, without what differs from one time to the next."""
+    rows = Store(Path(folder)).rows()
+    assert len({row.cell for row in rows}) == len(rows)
+    return {row.cell: row.model_dump(exclude={"seconds", "batch_size"}) for row in rows}

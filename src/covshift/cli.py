@@ -123,6 +123,9 @@ def data(
 
 @app.command()
 def bench(
+    folders: Annotated[
+        list[Path] | None, typer.Argument(metavar="[RUN]...", help="With --merge: what to merge.")
+    ] = None,
     model: Annotated[str | None, typer.Option(help="Which model, e.g. torchvision:resnet18.")] = None,
     data: Annotated[str | None, typer.Option(help="Which images, e.g. folder:val or imagenet-c:DIR.")] = None,
     out: Annotated[Path | None, typer.Option(help="The run folder; the same command again goes on there.")] = None,
@@ -160,6 +163,21 @@ def bench(
     threads: Annotated[int | None, typer.Option(help="That torch may use.")] = None,
     extend: Annotated[bool, typer.Option("--extend", help="Add conditions and methods to the run in --out.")] = False,
     baseline: Annotated[Path | None, typer.Option(help="A run to measure mCE against, in AlexNet's place.")] = None,
+    engine: Annotated[str, typer.Option(help="What computes: local, this process, or ray.")] = "local",
+    address: Annotated[
+        str | None, typer.Option(help="Of a Ray cluster, e.g. auto.", show_default="Ray is started here")
+    ] = None,
+    workers: Annotated[int | None, typer.Option(help="Of Ray.", show_default="as many as there is room for")] = None,
+    worker_cpus: Annotated[float, typer.Option(help="That each Ray worker takes.")] = 1,
+    worker_gpus: Annotated[
+        float | None, typer.Option(help="Likewise, e.g. 0.5.", show_default="1 if there are any")
+    ] = None,
+    shard: Annotated[
+        str | None, typer.Option(metavar="I/K", help="Only every K-th condition, from the I-th on, for array jobs.")
+    ] = None,
+    merge: Annotated[
+        bool, typer.Option("--merge", help="Put shards together, or with --out any parts of a run.")
+    ] = False,
     status: Annotated[Path | None, typer.Option(metavar="RUN", help="Say how far a run is.")] = None,
     table: Annotated[Path | None, typer.Option(metavar="RUN", help="Print the table of a run.")] = None,
     rows: Annotated[Path | None, typer.Option(metavar="RUN", help="Print the rows of a run as JSON lines.")] = None,
@@ -174,11 +192,18 @@ def bench(
     covshift bench --table runs/r18 --markdown
 
     covshift bench --builtin --limit 10000
+
+    covshift bench --config bench.yaml --out runs --engine ray --address auto
     """
     from covshift.bench import command
 
     with _errors():
         command.only_one([status, table, rows])
+        if merge:
+            typer.echo(command.merge(folders or [], out))
+            return
+        if folders:
+            raise CovshiftError(f"expected an option, got {folders[0]}; run folders are named with --merge only")
         if status is not None:
             typer.echo(command.status(status))
         elif rows is not None:
@@ -213,7 +238,8 @@ def bench(
             )
             if builtin:
                 config, out = command.builtin(values, config, out)
-            typer.echo(command.bench(values, config, out, extend=extend, baseline=baseline))
+            where = command.where(engine, address, workers, worker_cpus, worker_gpus, shard)
+            typer.echo(command.bench(values, config, out, where, extend=extend, baseline=baseline))
 
 
 @app.command()

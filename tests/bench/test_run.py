@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from runs import OPTIONS, run_in, workplace
+from runs import OPTIONS, by_cell, run_in, workplace
 
 import covshift
 from covshift.bench.command import table
@@ -19,7 +19,6 @@ from covshift.bench.frame import frame
 from covshift.bench.methods import PRIORS, parse_method
 from covshift.bench.run import run
 from covshift.bench.settings import Settings
-from covshift.bench.store import Store
 from covshift.data import CLEAN, Condition, open_data
 from covshift.data.selection import Selection, choose
 from covshift.errors import CovshiftError
@@ -38,12 +37,6 @@ def a_run(out: str, **changes) -> dict[str, dict]:
     """The rows of a run by cell, without what differs from one time to the next."""
     store = run(Settings.read({**OPTIONS, "severities": "1,5", **changes}), Path(out), show=False)
     return by_cell(store.folder)
-
-
-def by_cell(folder: Path | str) -> dict[str, dict]:
-    rows = Store(Path(folder)).rows()
-    assert len({row.cell for row in rows}) == len(rows)
-    return {row.cell: row.model_dump(exclude={"seconds", "batch_size"}) for row in rows}
 
 
 def model_and_data():

@@ -8,6 +8,7 @@ from covshift.bench.metrics import Baseline, baseline_of
 from covshift.bench.store import Store
 from covshift.bench.suite import BUILTIN, open_runs, read_runs
 from covshift.bench.table import overview, tables, write
+from covshift.bench.where import Shard, Where
 from covshift.errors import CovshiftError, Stopped, plural
 
 
@@ -34,8 +35,23 @@ def builtin(values: dict[str, Any], config: Path | None, out: Path | None) -> tu
     return BUILTIN, out or Path("runs/builtin")
 
 
-def bench(values: dict[str, Any], config: Path | None, out: Path | None, *, extend: bool, baseline: Path | None) -> str:
-    """Run what is left to run, and give the table."""
+def where(
+    engine: str, address: str | None, workers: int | None, cpus: float, gpus: float | None, shard: str | None
+) -> Where:
+    """Where to compute, from the command line."""
+    return Where(engine, address, workers, cpus, gpus, Shard.parse(shard) if shard else None)  # type: ignore[arg-type]
+
+
+def bench(
+    values: dict[str, Any],
+    config: Path | None,
+    out: Path | None,
+    where: Where,
+    *,
+    extend: bool,
+    baseline: Path | None,
+) -> str:
+    """Run what is left to run, and give the table; with a shard, only say how far it is."""
     from covshift.allocator import keep_freed_memory
     from covshift.bench.run import run
 
@@ -47,10 +63,19 @@ def bench(values: dict[str, Any], config: Path | None, out: Path | None, *, exte
         read_baseline(baseline)  # better now than after hours
     try:
         for name, settings in runs.items():
-            run(settings, out / name, extend=extend)
+            run(settings, out / name, extend=extend, where=where)
     except KeyboardInterrupt:
         raise Stopped(f"stopped; what is done is in {out}, and the same command goes on from there") from None
+    if where.shard:
+        return "\n\n".join(_status(Store(where.shard.folder(out / name)), where.shard) for name in runs)
     return table(out, "text", baseline)
+
+
+def merge(folders: Sequence[Path], out: Path | None) -> str:
+    """Put the parts of runs together, and say how far each run is then."""
+    from covshift.bench.merge import merge
+
+    return "\n\n".join(f"{folder}\n{_status(Store(folder))}" for folder in merge(folders, out))
 
 
 def table(folder: Path, form: str, baseline: Path | None = None) -> str:
@@ -72,8 +97,9 @@ def status(folder: Path) -> str:
     return "\n\n".join(_status(store) for store in open_runs(folder).values())
 
 
-def _status(store: Store) -> str:
-    names = store.run.settings.plan.all_names()
+def _status(store: Store, shard: Shard | None = None) -> str:
+    plan = store.run.settings.plan
+    names = plan.names_of(shard.part(plan.conditions) if shard else plan.conditions)
     done = store.done()
     left = [name for name in names if name not in done]
     seconds = sum(row.seconds for row in store.rows())

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from covshift.adapter import Batch, Stream, adapt
 from covshift.bench.methods import Method
-from covshift.data.condition import CLEAN
+from covshift.data.condition import CLEAN, Condition
 from covshift.data.selection import Batch as Images
 from covshift.data.selection import Selection, Shown
 from covshift.errors import CovshiftError
@@ -58,6 +58,10 @@ class Evaluator:
         self._advance = advance
         self.device = next((tensor.device for tensor in model.module.parameters()), torch.device("cpu"))
 
+    def show(self, condition: Condition) -> Shown:
+        """The images in a condition, for `run`."""
+        return self.selection.show(condition)
+
     def run(self, shown: Shown, method: Method, target: Statistics | None = None) -> tuple[Errors, Statistics | None]:
         """Evaluate a method in a condition.
 
@@ -75,7 +79,7 @@ class Evaluator:
             if method.kind == "reverse":
                 target = target or self._whole(shown.batches(self.batch_size), lambda labels, logits: None, 0)
                 with _applied(target, self.model):
-                    self._plain(self.selection.show(CLEAN).batches(self.batch_size), score)
+                    self._plain(self.show(CLEAN).batches(self.batch_size), score)
             elif method.kind == "stream":
                 with adapt(self.model.module, Stream(method.prior or 0, method.decay)):
                     self._plain(shown.batches(method.n or 1), score)

@@ -45,14 +45,19 @@ class Plan:
     def cells(self, condition: Condition) -> list[Cell]:
         """The cells of a condition, without those whose N is still to be chosen."""
         methods = [method for method in self.methods if not method.needs_choice]
-        if condition in self.holdout:
+        if condition.corruption in names("holdout"):
             methods += [batch(method.n or 1, prior) for method in self.chosen for prior in PRIORS]
         return [Cell(condition, method) for method in dict.fromkeys(methods)]
 
     def all_names(self) -> list[str]:
         """The names of all cells of the run."""
-        late = (Cell(condition, method).name for condition in self.conditions for method in self.chosen)
-        return [*(cell.name for condition in self.conditions for cell in self.cells(condition)), *late]
+        return self.names_of(self.conditions)
+
+    def names_of(self, conditions: Iterable[Condition]) -> list[str]:
+        """The names of all cells of these conditions."""
+        conditions = list(conditions)
+        late = (Cell(condition, method).name for condition in conditions for method in self.chosen)
+        return [*(cell.name for condition in conditions for cell in self.cells(condition)), *late]
 
 
 def plan(

@@ -10,11 +10,13 @@ from typing import Any
 
 import torch
 
+from covshift.bench.cells import Work
 from covshift.bench.evaluate import Evaluator
 from covshift.bench.local import LocalEngine
 from covshift.bench.screen import Screen
 from covshift.bench.settings import PLANNED, Settings
-from covshift.bench.store import Run, Store
+from covshift.bench.store import Run, Store, rows_in
+from covshift.bench.where import HERE, Where
 from covshift.data import CLEAN, Condition, Data, open_data
 from covshift.data.selection import Selection, choose
 from covshift.errors import CovshiftError
@@ -26,7 +28,12 @@ _VERSIONS = ("covshift", "torch", "torchvision", "numpy", "opencv-python-headles
 
 
 def run(
-    settings: Settings | Mapping[str, Any], out: str | os.PathLike[str], *, extend: bool = False, show: bool = True
+    settings: Settings | Mapping[str, Any],
+    out: str | os.PathLike[str],
+    *,
+    extend: bool = False,
+    show: bool = True,
+    where: Where = HERE,
 ) -> Store:
     """Run all cells that the folder does not have yet.
 
@@ -35,9 +42,16 @@ def run(
         out: the run folder; made if it is not there.
         extend: add conditions and methods to a run that has others.
         show: whether to show progress.
+        where: the engine that computes, e.g. `Where("ray", address="auto")`.
+
+    Returns:
+        The results; with a shard, those of the shard.
     """
     if not isinstance(settings, Settings):
         settings = Settings.read(dict(settings))
+    whole, shard = Path(out), where.shard
+    out = shard.folder(whole) if shard else whole
+    elsewhere = (lambda: rows_in(shard.others(whole))) if shard else list
     with Screen(show) as screen:
         screen.say(f"{settings.model} on {settings.data}, into {out}")
         data = open_data(settings.data)
@@ -46,7 +60,7 @@ def run(
         if data.caution and any(method.kind != "none" for method in settings.all_methods):
             screen.say(f"note: {data.caution}")
         if extend:
-            settings = with_held(settings, Path(out))
+            settings = with_held(settings, out)
         settings = fit(settings, data, screen.say)
         model = open_model(
             settings.model,
@@ -57,9 +71,9 @@ def run(
             interpolation=settings.interpolation,
         )
         check_together(model, data, settings)
-        store = Store.create(Path(out), describe(settings, model, data), extend=extend)
-        evaluator = make_evaluator(settings, model, data, screen)
-        LocalEngine(store, store.run.settings.plan, evaluator, screen).run()
+        store = Store.create(out, describe(settings, model, data), extend=extend)
+        work = Work(make_evaluator(settings, model, data, screen), store.run.settings)
+        LocalEngine(store, screen, work, shard=shard, elsewhere=elsewhere).run()
     return store
 
 

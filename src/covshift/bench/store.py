@@ -7,7 +7,7 @@ takes the conditions that nobody else is at.
 
 import fcntl
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -114,7 +114,7 @@ class Store:
 
     def _continued(self, run: Run, extend: bool) -> Run:
         """What the folder's run is when `run` goes on with it."""
-        _check_same(self.folder, self.run, run, extend)
+        check_same(self.folder, self.run, run, extend)
         if not extend:
             return self.run
         settings = _joined(self.run.settings, run.settings)
@@ -226,6 +226,11 @@ def holds_a_run(folder: Path) -> bool:
     return (folder / _RUN).exists()
 
 
+def rows_in(folders: Iterable[Path]) -> list[Row]:
+    """The rows in those of the folders that hold a run by now."""
+    return [row for folder in folders if holds_a_run(folder) for row in Store(folder).rows()]
+
+
 def _read_run(file: Path) -> Run:
     try:
         text = file.read_text()
@@ -242,7 +247,7 @@ def _read_run(file: Path) -> Run:
     return run
 
 
-def _check_same(folder: Path, held: Run, new: Run, extend: bool) -> None:
+def check_same(folder: Path, held: Run, new: Run, extend: bool) -> None:
     """Raise a `CovshiftError` where rows of the two runs would not belong together."""
     before, now = (_comparable(run.settings) for run in (held, new))
     free = {*FREE, *(PLANNED if extend else ())}

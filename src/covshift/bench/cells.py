@@ -1,0 +1,53 @@
+"""From cells to rows, wherever they are computed."""
+
+from covshift.bench.evaluate import Errors, Evaluator
+from covshift.bench.plan import Cell
+from covshift.bench.settings import Settings
+from covshift.bench.store import Row
+from covshift.data.selection import Shown
+from covshift.statistics import Statistics
+
+
+class Work:
+    """Computes cells, one after the other; what those of a condition can share is kept until the next condition."""
+
+    def __init__(self, evaluator: Evaluator, settings: Settings) -> None:
+        self.evaluator = evaluator
+        self._settings = settings
+        self._shown: Shown | None = None
+        self._target: Statistics | None = None
+
+    def run(self, cell: Cell) -> Row:
+        """Compute a cell."""
+        if self._shown is None or self._shown.condition != cell.condition:
+            self._shown, self._target = self.evaluator.show(cell.condition), None
+        errors, self._target = self.evaluator.run(self._shown, cell.method, self._target)
+        return self._row(cell, errors)
+
+    def _row(self, cell: Cell, errors: Errors) -> Row:
+        method, settings, evaluator = cell.method, self._settings, self.evaluator
+        return Row(
+            cell=cell.name,
+            model=settings.model,
+            data=settings.data,
+            corruption=cell.condition.corruption,
+            severity=cell.condition.severity,
+            method=method.name,
+            n=None if method.kind == "none" else min(method.n or errors.images, errors.images),
+            prior=None if method.kind == "none" else method.prior,
+            images=errors.images,
+            top1_errors=errors.top1,
+            top5_errors=errors.top5,
+            seconds=round(errors.seconds, 3),
+            broken=len(evaluator.selection) - errors.images,
+            limit=settings.limit,
+            order=settings.order,
+            seed=settings.seed,
+            batch_size=evaluator.batch_size,
+            device=evaluator.device.type,
+        )
+
+
+def in_order(cells: list[Cell]) -> list[Cell]:
+    """Cells of a condition in the order that saves work: `full` before `reverse`, which needs the same statistics."""
+    return sorted(cells, key=lambda cell: cell.method.kind == "reverse")

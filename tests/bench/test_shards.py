@@ -1,0 +1,118 @@
+"""Parts of a run, computed by several jobs that share only a folder, and merged."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from runs import OPTIONS, a_row, a_run, by_cell, workplace
+
+from covshift.bench.command import merge as merge_command
+from covshift.bench.merge import merge
+from covshift.bench.run import run
+from covshift.bench.settings import Settings
+from covshift.bench.store import Store
+from covshift.bench.where import Shard, Where
+from covshift.errors import CovshiftError
+
+CHANGES = {"corruptions": "fog,spatter,snow,saturate", "severities": "1,5"}
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch) -> Path:
+    monkeypatch.chdir(workplace(tmp_path))
+    return tmp_path
+
+
+def sharded(shard: str, out: str = "out") -> None:
+    run({**OPTIONS, **CHANGES}, out, show=False, where=Where(shard=Shard.parse(shard)))
+
+
+def test_three_shards_make_the_same_run(here):
+    run({**OPTIONS, **CHANGES}, "whole", show=False)
+    for shard in ("0/3", "1/3", "2/3"):
+        sharded(shard)
+    # The first two could not choose N yet: the last one had part of the holdout corruptions.
+    merge([Path("out")])
+    assert set(by_cell("out")) < set(by_cell("whole"))
+    for shard in ("0/3", "1/3"):
+        sharded(shard)
+    assert merge([Path("out")]) == [Path("out")]
+    assert by_cell("out") == by_cell("whole")
+    # And where a shard never came back, the plain command goes on with what is there.
+    merge([Path("out/shard-0-of-3"), Path("out/shard-1-of-3")], Path("two"))
+    run({**OPTIONS, **CHANGES}, "two", show=False)
+    assert by_cell("two") == by_cell("whole")
+
+
+def test_no_cell_is_run_twice(here):
+    for shard in ("0/2", "1/2", "0/2"):
+        sharded(shard)
+    names = [row.cell for i in range(2) for row in Store(Path(f"out/shard-{i}-of-2")).rows()]
+    assert sorted(names) == sorted(Settings.read({**OPTIONS, **CHANGES}).plan.all_names())
+
+
+def test_array_jobs_side_by_side(here):
+    """As a scheduler starts them: all at once, no one first."""
+    command = [*(sys.executable, "-m", "covshift", "bench", "--model", "py:nets:net", "--data", "npz:set.npz")]
+    command += ["--size", "16", "--corruptions", "fog,spatter", "--severities", "5", "--threads", "1", "--out", "out"]
+    for _ in range(2):  # the second time only what waited for the slower one is left
+        jobs = [subprocess.Popen([*command, "--shard", f"{i}/2"], stdout=subprocess.PIPE, text=True) for i in range(2)]
+        told = [job.communicate()[0] for job in jobs]
+        assert [job.returncode for job in jobs] == [0, 0]
+    assert "cells done" in told[0]
+    done = subprocess.run([*command[:4], "--merge", "out"], stdout=subprocess.PIPE, text=True, check=True)
+    assert "20 of 20 cells done" in done.stdout
+    run({**OPTIONS, "corruptions": "fog,spatter", "severities": "5"}, "whole", show=False)
+    assert by_cell("out") == by_cell("whole")
+
+
+def stored(folder: Path, *rows, **changes) -> Path:
+    Store.create(folder, a_run(**changes)).append(rows)
+    return folder
+
+
+def test_what_cannot_be_merged(tmp_path):
+    one = stored(tmp_path / "one", a_row("fog/3/none", wrong=7))
+    with pytest.raises(CovshiftError, match=r"another result for fog/3/none.* top1_errors is 8, not 7"):
+        merge([one, stored(tmp_path / "two", a_row("fog/3/none", wrong=8))], tmp_path / "out")
+    with pytest.raises(CovshiftError, match=r"no part of the same run.* seed is 0 there and 1 here"):
+        merge([one, stored(tmp_path / "three", seed=1)], tmp_path / "out")
+    with pytest.raises(CovshiftError, match="there is no run in"):
+        merge([one, tmp_path / "nothing"], tmp_path / "out")
+    with pytest.raises(CovshiftError, match="say --out"):
+        merge([one])
+    with pytest.raises(CovshiftError, match="expected folders to merge"):
+        merge([])
+    early, late = (a_row("fog/3/partial").model_copy(update={"prior": prior}) for prior in (8.0, 16.0))
+    late = late.model_copy(update={"cell": "snow/3/partial"})
+    with pytest.raises(CovshiftError, match="N = 8 and 16"):
+        merge([stored(tmp_path / "a", early), stored(tmp_path / "b", late)], tmp_path / "c")
+
+
+def test_shards_of_several_runs(tmp_path):
+    for name in ("r18", "r50"):
+        for index in range(2):
+            stored(tmp_path / name / f"shard-{index}-of-2", a_row(f"fog/{index + 1}/none"))
+    assert merge([tmp_path]) == [tmp_path / "r18", tmp_path / "r50"]
+    assert "2 of 508 cells done" in merge_command([tmp_path], None)
+
+
+@pytest.mark.parametrize("text", ["3/3", "-1/3", "1", "a/b", "1/0"])
+def test_no_shard(text):
+    with pytest.raises(CovshiftError, match=r"expected --shard I/K"):
+        Shard.parse(text)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"engine": "rey"}, "did you mean 'ray'"),
+        ({"address": "auto"}, "say --engine ray"),
+        ({"engine": "ray", "workers": 0}, "--workers from 1"),
+        ({"engine": "ray", "cpus": 0}, "CPUs above 0"),
+    ],
+)
+def test_nowhere(options, words):
+    with pytest.raises(CovshiftError, match=words):
+        Where(**options)
