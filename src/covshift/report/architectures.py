@@ -1,9 +1,10 @@
 """Models side by side: by family and size, by how they are normalised, and by what they were trained on."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from covshift.report.figure import Row, data, figure, legend, palette, shapes
+from covshift.report.measure import Shift
 from covshift.report.metric import Metric, metric
 from covshift.report.naming import family, large_scale, norm, simclr, without_norm
 from covshift.report.parts import Gap, Part, Section
@@ -16,12 +17,12 @@ if TYPE_CHECKING:
 _TORCHVISION = "covshift bench --model torchvision:densenet121 --data folder:val --out runs/densenet121"
 
 
-def section(results: Sequence[Result]) -> Section:
+def section(results: Sequence[Result], shifts: Mapping[str, Shift]) -> Section:
     """Scatter plots and the paper's smaller tables."""
     shuffled = [result for result in results if result.run.settings.order == "shuffled"]
     found = metric(shuffled)
     text = "Hollow marks are models as they are, filled ones the same models adapted."
-    parts = (*scatter(shuffled, found), norms(shuffled, found), *special(shuffled, found), parameters(results))
+    parts = (*scatter(shuffled, found), norms(shuffled, found), *special(shuffled, found), parameters(results, shifts))
     return Section("architectures", "Architectures", text, parts)
 
 
@@ -141,11 +142,13 @@ def _before_after(
     return Sheet(name, f"{title}: {found.name} in %", ("model", "clean", "as it is", "adapted", "Δ"), tuple(lines))
 
 
-def parameters(results: Sequence[Result]) -> Sheet:
-    """How large the models are."""
-    lines = [
-        (Cell(r.name), Cell(r.run.settings.model), Cell(family(r)), Cell(norm(r)), Cell(f"{r.run.model_params:,}"))
-        for r in results
-    ]
-    columns = ("run", "model", "family", "normalisation", "parameters")
+def parameters(results: Sequence[Result], shifts: Mapping[str, Shift]) -> Sheet:
+    """How large the models are; how much of them is in normalisation layers is known of those that were measured."""
+    lines = []
+    for result in results:
+        shift = shifts.get(result.name)
+        affine = Cell(f"{2 * sum(shift.channels):,}") if shift else EMPTY
+        words = (result.name, result.run.settings.model, family(result), norm(result), f"{result.run.model_params:,}")
+        lines.append((*map(Cell, words), affine))
+    columns = ("run", "model", "family", "normalisation", "parameters", "of normalisation")
     return Sheet("parameters", "Parameters", columns, tuple(lines), folded=True)

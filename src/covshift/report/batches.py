@@ -3,7 +3,18 @@
 from collections.abc import Sequence
 
 from covshift.corruptions import names
-from covshift.report.figure import Figure, Row, batch_sizes, data, figure, legend, palette, prior_shades, shapes
+from covshift.report.figure import (
+    Figure,
+    Row,
+    batch_sizes,
+    data,
+    figure,
+    legend,
+    over_batch_sizes,
+    palette,
+    prior_shades,
+    shapes,
+)
 from covshift.report.metric import Metric, metric
 from covshift.report.naming import file_name
 from covshift.report.parts import Gap, Part, Section
@@ -66,8 +77,6 @@ def chosen(result: Result, found: Metric) -> dict[int, float]:
 
 def low_resource(results: Sequence[Result], found: Metric) -> list[Part]:
     """The metric against the batch size, without a prior, with the best one, and without adaptation."""
-    import altair as alt
-
     title = f"{found.name.capitalize()} by batch size"
     gridded = [result for result in results if _gridded(result)]
     if not gridded:
@@ -81,21 +90,7 @@ def low_resource(results: Sequence[Result], found: Metric) -> list[Part]:
         rows += [_point(result, "N = 0", n, 0.0, found.of(result, name)) for (n, N), name in measured.items() if N == 0]
         if (none := found.of(result, "none")) is not None:
             rows += [_point(result, "no adaptation", n, None, none) for n in (min(sizes), max(sizes))]
-    lines = ["no adaptation", "N = 0", "best N"]
-    dashes = alt.Scale(domain=lines, range=[[2, 3], [7, 3], [1, 0]])
-    models = [result.name for result in gridded]
-    chart = (
-        alt.Chart(data(rows))
-        .mark_line(point=alt.OverlayMarkDef(size=28))
-        .encode(
-            x=batch_sizes(),
-            y=alt.Y("error:Q", title=found.axis, scale=alt.Scale(zero=False)),
-            color=alt.Color("model:N", legend=legend(models, "stroke"), scale=palette(models)),
-            strokeDash=alt.StrokeDash("prior:N", legend=legend(lines, "stroke"), scale=dashes),
-            tooltip=["model:N", "prior:N", "n:Q", "N:Q", "error:Q"],
-        )
-        .properties(width="container", height=300)
-    )
+    chart = over_batch_sizes(rows, found.axis, {"no adaptation": [2, 3], "N = 0": [7, 3], "best N": [1, 0]})
     caption = "N is the best on the holdout corruptions for each n, where the run has them."
     gaps = [Gap("N = 0", "no batch size was run without a prior", _ZERO)]
     drawn = figure("low-resource", title, caption, chart, rows, wide=True)

@@ -88,9 +88,16 @@ def _write(file: Path, text: str) -> None:
 
 def sections(results: Sequence[Result], shifts: Mapping[str, Shift] | None = None) -> list[Section]:
     """All that is shown of the results."""
-    rooms = (overview, corruptions, batches, architectures, natural)
-    measured = [distances.section(results, shifts or {}), theory.section(results, shifts or {})]
-    return [*(room.section(results) for room in rooms), *measured]
+    measured = shifts or {}
+    return [
+        overview.section(results),
+        corruptions.section(results),
+        batches.section(results),
+        architectures.section(results, measured),
+        natural.section(results),
+        distances.section(results, measured),
+        theory.section(results, measured),
+    ]
 
 
 def _title(found: Gathered) -> str:

@@ -225,24 +225,25 @@ def heat_map(result: Result, shift: Shift) -> Figure:
     import altair as alt
 
     order = [str(each.condition) for each in shift.conditions]
+    # A column for each measure, and one set of rows for all panels: the page would be large otherwise.
     rows = [
-        {"condition": str(each.condition), "layer": path, "measure": measure, "distance": value}
+        {"condition": str(each.condition), "layer": path}
+        | {measure: each.distances[measure][place] for measure in MEASURES}
         for each in shift.conditions
-        for measure in MEASURES
-        for path, value in zip(shift.layers, each.distances[measure], strict=True)
+        for place, path in enumerate(shift.layers)
     ]
     wide = max(120, min(260, 13 * len(shift.layers)))
     panels = []
     for place, measure in enumerate(MEASURES):
         labels = alt.Axis(labels=place == 0, ticks=False, domain=False, labelFontSize=8, labelOverlap=False)
         panels.append(
-            alt.Chart(data([row for row in rows if row["measure"] == measure]), title=measure)
+            alt.Chart(data(rows), title=measure)
             .mark_rect()
             .encode(
                 x=alt.X("layer:N", sort=shift.layers, title=None, axis=alt.Axis(labelOverlap=True, labelFontSize=8)),
                 y=alt.Y("condition:N", sort=order, title=None, axis=labels),
-                color=alt.Color("distance:Q", legend=None, scale=alt.Scale(type="sqrt", scheme="viridis")),
-                tooltip=["condition:N", "layer:N", "distance:Q"],
+                color=alt.Color(f"{measure}:Q", legend=None, scale=alt.Scale(type="sqrt", scheme="viridis")),
+                tooltip=["condition:N", "layer:N", f"{measure}:Q"],
             )
             .properties(width=wide, height=9 * len(order))
         )

@@ -150,12 +150,31 @@ def batch_sizes() -> Any:
     return altair.X("n:Q", title="batch size n", scale=altair.Scale(type="log", base=2, nice=False), axis=axis)
 
 
+def over_batch_sizes(rows: Sequence[Row], title: str, dashes: Mapping[str, list[int]]) -> "altair.TopLevelMixin":
+    """`error` over `n`, a colour for each `model`, and dashes for each `prior`."""
+    import altair as alt
+
+    models = list(dict.fromkeys(str(row["model"]) for row in rows))
+    scale = alt.Scale(domain=list(dashes), range=list(dashes.values()))
+    base = alt.Chart(data(rows)).encode(
+        x=batch_sizes(),
+        y=alt.Y("error:Q", title=title, scale=alt.Scale(zero=False)),
+        color=alt.Color("model:N", legend=legend(models, "stroke"), scale=palette(models)),
+    )
+    lines = base.mark_line().encode(
+        strokeDash=alt.StrokeDash("prior:N", legend=legend(list(dashes), "stroke"), scale=scale)
+    )
+    # Points of their own: as part of the lines they would hide the dashes in the legend.
+    points = base.mark_point(filled=True, size=28, opacity=1).encode(tooltip=[f"{name}:N" for name in rows[0]])
+    return alt.layer(lines, points).properties(width="container", height=280)
+
+
 def legend(names: Sequence[str], symbol: str | None = None, title: str | None = None) -> Any:
     """A legend in as many columns as fit a phone."""
     import altair
 
     columns = max(1, _PHONE // (26 + 7 * max(len(name) for name in names)))
-    given: dict[str, Any] = {"title": title, "columns": min(columns, len(names))}
+    given: dict[str, Any] = {"title": title, "columns": min(columns, len(names)), "symbolOpacity": 1}
     if symbol is not None:
         given |= {"symbolType": symbol, "symbolStrokeColor": _INK, "symbolSize": 250}
     return altair.Legend(**given)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from covshift.data.condition import CLEAN, MIXED, Condition
-from covshift.report.figure import Row, batch_sizes, data, figure, legend, palette
+from covshift.report.figure import Row, figure, over_batch_sizes
 from covshift.report.parts import Gap, Part, Section
 from covshift.report.results import Result
 from covshift.report.sheet import EMPTY, Cell, Sheet, change, percent
@@ -66,8 +66,6 @@ def _adapted(result: Result, condition: Condition) -> str | None:
 
 def curves(results: Sequence[Result]) -> list[Part]:
     """The error on images as they are, by batch size, with the least prior that was run."""
-    import altair as alt
-
     rows: list[Row] = []
     for result in results:
         found = {key: name for key, name in result.batches.items() if result.rate(name)}
@@ -85,22 +83,9 @@ def curves(results: Sequence[Result]) -> list[Part]:
     if not rows:
         command = "covshift bench --out RUN --extend --methods 'batch:n=8,N=0,batch:n=64,N=0,batch:n=512,N=0'"
         return [Gap(title, "no run has clean images with several batch sizes", command)]
-    models = list(dict.fromkeys(str(row["model"]) for row in rows))
-    lines = list(dict.fromkeys(str(row["prior"]) for row in rows))
-    solid, dotted = [1, 0], [2, 3]
-    dashes = alt.Scale(domain=lines, range=[dotted if name == "no adaptation" else solid for name in lines])
-    chart = (
-        alt.Chart(data(rows))
-        .mark_line(point=alt.OverlayMarkDef(size=28))
-        .encode(
-            x=batch_sizes(),
-            y=alt.Y("error:Q", title="top-1 error in %", scale=alt.Scale(zero=False)),
-            color=alt.Color("model:N", legend=legend(models, "stroke"), scale=palette(models)),
-            strokeDash=alt.StrokeDash("prior:N", legend=legend(lines, "stroke"), scale=dashes),
-            tooltip=["model:N", "data:N", "prior:N", "n:Q", "error:Q"],
-        )
-        .properties(width="container", height=260)
-    )
+    lines = sorted({str(row["prior"]) for row in rows})
+    dashes = {name: [2, 3] if name == "no adaptation" else [1, 0] for name in lines}
+    chart = over_batch_sizes(rows, "top-1 error in %", dashes)
     return [figure("natural-batches", title, "With the least prior N that was run.", chart, rows, wide=True)]
 
 
