@@ -10,7 +10,7 @@ from made_up import make_run
 from covshift.bench.metrics import rate
 from covshift.errors import CovshiftError
 from covshift.report import architectures, batches, compare, natural
-from covshift.report.command import report, sections
+from covshift.report.command import report, sections, written_readme
 from covshift.report.figure import Figure
 from covshift.report.files import svg
 from covshift.report.metric import metric
@@ -135,7 +135,7 @@ def test_files_have_the_numbers_of_the_page(tmp_path, monkeypatch):
             assert row[name] in readme
     again = report(runs, tmp_path / "again", images=False, files=False, readme=tmp_path / "again.md")
     assert again.read_text() == page
-    assert (tmp_path / "again.md").read_text() == readme
+    assert (tmp_path / "again.md").read_text() == readme == written_readme(runs)
 
 
 def test_comparing_marks_what_is_more_than_chance(tmp_path):

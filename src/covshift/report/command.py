@@ -15,7 +15,7 @@ from covshift.report.files import write_files
 from covshift.report.measure import Shift, measure, read_shift
 from covshift.report.page import page
 from covshift.report.parts import Section
-from covshift.report.readme import readme as write_readme
+from covshift.report.readme import as_readme
 from covshift.report.results import Gathered, Result, gather
 from covshift.report.samples import Samples, samples
 
@@ -54,13 +54,19 @@ def report(
     shifts = _shifts(found.results, measure_images)
     made = [*(_compared(found) if compare else ()), *sections(found.results, shifts)]
     if readme is not None:
-        _write(Path(readme), write_readme(_title(found), found.results, made, found.notes))
+        _write(Path(readme), as_readme(_title(found), found.results, made, found.notes))
     if files:
         write_files(made, Path(out))
     shown = samples(found.results) if images else Samples((), "they were not asked for")
     index = Path(out) / "index.html"
     _write(index, page(_title(found), found.results, made, shown, found.notes))
     return index
+
+
+def written_readme(runs: Sequence[str | os.PathLike[str]]) -> str:
+    """The Markdown that `report` writes with `readme`, to compare."""
+    found = gather([Path(run) for run in runs])
+    return as_readme(_title(found), found.results, sections(found.results, _shifts(found.results, None)), found.notes)
 
 
 def _shifts(results: Sequence[Result], images: int | None) -> dict[str, Shift]:

@@ -16,6 +16,10 @@
     function () { document.body.dataset.drawn = charts.length; },
     function (error) { document.body.dataset.failed = String(error); throw error; }
   );
+  document.querySelectorAll("a[data-of]").forEach(function (link) {
+    var spec = JSON.parse(document.getElementById(link.dataset.of).textContent);
+    link.href = "data:text/csv;charset=utf-8," + encodeURIComponent(spec.datasets[link.dataset.set]);
+  });
   window.addEventListener("beforeprint", function () {
     document.querySelectorAll("details").forEach(function (each) { each.open = true; });
   });

@@ -82,12 +82,14 @@ class Download(NamedTuple):
     name: str
     kind: str
     href: str
+    dataset: str = ""
 
 
 def downloads(part: Sheet | Figure) -> list[Download]:
-    """What can be saved of a table or a figure."""
+    """What can be saved of a table or a figure; data that a chart holds anyway are found there by the page's script."""
     if isinstance(part, Figure):
-        return [_download(f"{part.name}.csv", part.as_csv())]
+        name = f"{part.name}.csv"
+        return [_download(name, part.as_csv()) if part.dataset is None else Download(name, "csv", "", part.dataset)]
     return [_download(f"{part.name}.{ending}", write(part)) for ending, write in FORMATS.items()]
 
 

@@ -8,7 +8,7 @@ from covshift.report.results import Result
 from covshift.report.sheet import Sheet, as_markdown
 
 
-def readme(title: str, results: Sequence[Result], sections: Sequence[Section], notes: Sequence[str]) -> str:
+def as_readme(title: str, results: Sequence[Result], sections: Sequence[Section], notes: Sequence[str]) -> str:
     """The summary and all tables.
 
     It depends on the rows alone, so that who makes it again gets the same file.

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -83,7 +83,7 @@ class Result:
     def rate(self, method: str, condition: Condition = CLEAN, *, top5: bool = False) -> Rate | None:
         """The error of a method in a condition."""
         row = self.table.get(method, {}).get(condition)
-        return rate(row.top5_errors if top5 else row.top1_errors, row.images) if row else None
+        return _rate(row.top5_errors if top5 else row.top1_errors, row.images) if row else None
 
     def mean(self, method: str, conditions: Sequence[Condition] | None = None, *, top5: bool = False) -> Rate | None:
         """The mean error of a method over conditions, `shared` ones by default; None where it lacks one of them."""
@@ -150,6 +150,12 @@ def gather(paths: Iterable[Path], baseline: Baseline | None = None) -> Gathered:
         yardstick = baseline or (AS_PUBLISHED if store.run.imagenet else None)
         results.append(Result(label, store.folder, store.run, tuple(store.rows()), yardstick))
     return Gathered(tuple(results), tuple(notes))
+
+
+@lru_cache(maxsize=1 << 16)
+def _rate(errors: int, images: int) -> Rate:
+    """The same rates are asked for again and again, by every table and figure."""
+    return rate(errors, images)
 
 
 def _folders(path: Path) -> list[Path]:
