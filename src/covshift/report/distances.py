@@ -233,11 +233,11 @@ def heat_map(result: Result, shift: Shift) -> Figure:
         for place, path in enumerate(shift.layers)
     ]
     wide = max(120, min(260, 13 * len(shift.layers)))
-    panels = []
+    panels, held = [], data(rows)
     for place, measure in enumerate(MEASURES):
         labels = alt.Axis(labels=place == 0, ticks=False, domain=False, labelFontSize=8, labelOverlap=False)
         panels.append(
-            alt.Chart(data(rows), title=measure)
+            alt.Chart(held, title=measure)
             .mark_rect()
             .encode(
                 x=alt.X("layer:N", sort=shift.layers, title=None, axis=alt.Axis(labelOverlap=True, labelFontSize=8)),
