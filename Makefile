@@ -36,7 +36,7 @@ test-slow: $(READY)
 	$(BIN)/python -m pytest -m slow
 
 test-browser: $(READY)
-	command -v chromium chromedriver || apt-get install -y --no-install-recommends chromium chromium-driver \
+	(command -v chromium && command -v chromedriver) || apt-get install -y --no-install-recommends chromium chromium-driver \
 		|| sudo apt-get install -y --no-install-recommends chromium chromium-driver
 	$(BIN)/python -m pytest -m browser
 
