@@ -98,3 +98,16 @@ def test_files_of_cifar10_c_are_compared_with_their_checksums(tmp_path):
     report = check(f"cifar10-c:{tmp_path}")
     assert "18 files missing: brightness, contrast, defocus_blur, elastic_transform, frost … 13 more" in report.problems
     assert "2 files not as published (MD5): fog, labels" in report.problems
+
+
+def test_a_class_with_too_few_images_is_named(tmp_path):
+    one = picture(tmp_path / "one.JPEG").read_bytes()
+    for number in range(1000):
+        for k in range(10 - (number == 7)):
+            (tmp_path / "v2" / str(number)).mkdir(parents=True, exist_ok=True)
+            (tmp_path / "v2" / str(number) / f"{k}.jpeg").write_bytes(one)
+    report = check(f"imagenet-v2:{tmp_path / 'v2'}")
+    assert report.problems == [
+        "expected 10000 images, got 9999",
+        "expected 10 images of each class, got others of 7 (9)",
+    ]

@@ -61,3 +61,13 @@ def test_the_table_and_its_errors():
     nothing = run("no such model")
     assert nothing.exit_code == 1
     assert "no model fits 'no such model'; try" in nothing.stderr
+
+
+def test_the_zoo_says_whose_it_is():
+    (row,) = json.loads(run("zoo:augmix", "--json").stdout)
+    assert row["licence"] == "Apache-2.0"
+    assert row["address"].startswith("https://drive.google.com/file/d/")
+    (row,) = json.loads(run("zoo:fixup-resnet50", "--json").stdout)
+    assert row["train"] == "covshift train resnet50-fixup"
+    assert row["note"] == "nobody has published weights"
+    assert "about" not in row

@@ -13,8 +13,9 @@ from covshift.corruptions.apply import cores
 from covshift.corruptions.pictures import open_rgb
 from covshift.corruptions.tree import pictures
 from covshift.data.base import Data, FileData
-from covshift.data.catalog import find
+from covshift.data.catalog import Source, find
 from covshift.data.condition import CLEAN, SEVERITIES, Condition
+from covshift.data.folder import Folder
 from covshift.data.imagenet_c import find_conditions
 from covshift.data.open import open_data
 from covshift.errors import CovshiftError, plural
@@ -27,6 +28,7 @@ _ENDS = {b"\xff\xd8": b"\xff\xd9", b"\x89P": b"IEND\xaeB`\x82"}
 _TAIL = 64
 _BLOCK = 4096
 _SHOWN = 5
+_IMAGENET = 1000  # classes, of which all have as many images
 
 
 @dataclass
@@ -65,6 +67,8 @@ def check(uri: str, *, decode: bool = False) -> Report:
     if entry is not None:
         _compare(report, "images", len(data), entry.images)
         _compare(report, "classes", len(np.unique(data.labels)), entry.classes)
+        if isinstance(data, Folder):
+            _compare_classes(report, data.paths, entry)
     if isinstance(data, FileData):
         broken = find_broken([data.file(CLEAN, index) for index in range(len(data))], decode=decode)
         _report_broken(report, broken)
@@ -75,6 +79,16 @@ def check(uri: str, *, decode: bool = False) -> Report:
 def _compare(report: Report, what: str, found: int, expected: int) -> None:
     if expected and found != expected:
         report.problems.append(f"expected {expected} {what}, got {found}")
+
+
+def _compare_classes(report: Report, paths: Iterable[Path], entry: Source) -> None:
+    """Name the classes that have more or fewer images than all have, where all have as many."""
+    found = Counter(path.parts[0] for path in paths)
+    each, rest = divmod(entry.images, entry.classes)
+    odd = {name: number for name, number in sorted(found.items()) if number != each}
+    if not rest and len(found) == entry.classes == _IMAGENET and odd:
+        which = _some(f"{name} ({number})" for name, number in odd.items())
+        report.problems.append(f"expected {each} images of each class, got others of {which}")
 
 
 def _counted(labels: Sequence[int] | np.ndarray) -> str:
@@ -119,6 +133,7 @@ def _check_conditions(root: Path, report: Report, decode: bool) -> None:
     entry = find("imagenet-c")
     if entry is not None and len({path.parts[0] for path in every}) == entry.classes:
         _compare(report, "pictures in a condition", len(every), entry.images)
+        _compare_classes(report, every, entry)
     files = [places[condition] / path for condition, paths in listed.items() for path in paths]
     _report_broken(report, find_broken(files, decode=decode))
 

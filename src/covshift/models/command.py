@@ -28,6 +28,11 @@ class Row(NamedTuple):
     params: int
     bn_params: int
     weights: list[str]
+    about: dict[str, str] = {}  # noqa: RUF012
+
+    def as_dict(self) -> dict[str, Any]:
+        """For programs; a source may know more of its models."""
+        return {name: value for name, value in self._asdict().items() if name != "about"} | self.about
 
 
 def find(pattern: str | None = None) -> list[Row]:
@@ -36,11 +41,13 @@ def find(pattern: str | None = None) -> list[Row]:
     timm's are thousands, and looked through only by a pattern that begins with "timm:".
 
     >>> find("torchvision:resnet18")
-    [Row(uri='torchvision:resnet18', family='resnet', params=11689512, bn_params=9600, weights=['IMAGENET1K_V1'])]
+    [Row(uri='torchvision:resnet18', family='resnet', params=11689512, bn_params=9600, weights=['IMAGENET1K_V1'], \
+about={})]
     """
     pattern = pattern or "*"
     sources = ("timm",) if pattern.startswith("timm:") else _LISTED
-    # A source that can be listed has these functions: names, family, build and, where there is a choice, weights_of.
+    # A source that can be listed has these functions: names, family, build and, where there is more to say,
+    # weights_of and about.
     rooms: dict[str, Any] = {source: import_module(SOURCES[source]) for source in sources}
     found = [(f"{source}:{name}", name, room) for source, room in rooms.items() for name in room.names()]
     found = [entry for entry in found if _fits(entry[0], pattern)]
@@ -51,7 +58,8 @@ def find(pattern: str | None = None) -> list[Row]:
         for uri, name, room in found:
             counts = count(untrained(partial(room.build, name), shapes_only=True))
             weights = room.weights_of(name) if hasattr(room, "weights_of") else []
-            rows.append(Row(uri, room.family(name), *counts, weights))
+            about = room.about(name) if hasattr(room, "about") else {}
+            rows.append(Row(uri, room.family(name), *counts, weights, about))
             advance(1)
     return rows
 
@@ -66,7 +74,7 @@ def show(pattern: str | None, *, as_json: bool) -> None:
     """Write the list to stdout, as a table for people or as JSON for programs."""
     rows = find(pattern)
     if as_json:
-        sys.stdout.write(json.dumps([row._asdict() for row in rows], indent=2) + "\n")
+        sys.stdout.write(json.dumps([row.as_dict() for row in rows], indent=2) + "\n")
         return
     table = Table(box=None, header_style="bold", pad_edge=False)
     for title in ("model", "family", "weights"):

@@ -6,7 +6,6 @@ from torch import nn
 
 from covshift.models.base import Model
 from covshift.models.checkpoint import fit
-from covshift.models.open import State
 from covshift.models.query import KEYS
 from covshift.models.untrained import untrained
 from covshift.models.zoo import ENTRIES, find
@@ -34,6 +33,15 @@ def weights_of(name: str) -> list[str]:
     return [file.name for file in find(name).files[:1]]
 
 
+def about(name: str) -> dict[str, str]:
+    """Where the weights are, and whose."""
+    entry = find(name)
+    address = entry.files[0].by_hand if entry.files else entry.page
+    train = f"covshift train {entry.recipe}" if entry.recipe else ""
+    found = {"address": address, "train": train, "licence": entry.licence, "citation": entry.citation}
+    return {key: text for key, text in (found | {"note": entry.note}).items() if text}
+
+
 def load(uri: Uri) -> Model:
     """The model with its published weights, or with those of a file in the same layout."""
     uri.check_query("file", *KEYS)
@@ -44,10 +52,3 @@ def load(uri: Uri) -> Model:
     module = untrained(entry.build)
     fit(module, state, path, f"zoo:{entry.name}")
     return Model(f"zoo:{entry.name}" + (f"?file={named}" if named else ""), module, entry.preprocess)
-
-
-def architecture(uri: Uri, state: State, classes: int | None) -> Model:
-    """The model without its weights, for a checkpoint with the names of our module."""
-    uri.check_query(*KEYS)
-    entry = find(uri.name)
-    return Model(f"zoo:{entry.name}", untrained(entry.build), entry.preprocess)

@@ -1,7 +1,7 @@
 """All models of the paper, by name."""
 
 from covshift.errors import unknown
-from covshift.models.zoo import assemble, normfree, robust, simclr, torchvisions
+from covshift.models.zoo import assemble_weights, normfree, robust, simclr, torchvisions
 from covshift.models.zoo.entry import Entry
 
 ENTRIES = {
@@ -9,7 +9,7 @@ ENTRIES = {
     for entry in (
         *torchvisions.ENTRIES,
         *robust.ENTRIES,
-        assemble.ENTRY,
+        assemble_weights.ENTRY,
         *simclr.ENTRIES,
         *normfree.ENTRIES,
     )
