@@ -7,6 +7,7 @@ import shutil
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
+from http.client import HTTPException
 from pathlib import Path
 from urllib.error import URLError
 
@@ -52,6 +53,8 @@ def download(url: str, path: Path, *, md5: str | None = None, sha256: str | None
     part = path.with_name(f"{path.name}.part")
     try:
         _append(url, part, timeout)
+    except HTTPException as error:  # of an answer in pieces, of which the last ones did not come
+        raise CovshiftError(f"cannot fetch {url}: the connection broke off; try again to go on") from error
     except (URLError, OSError) as error:
         raise CovshiftError(f"cannot fetch {url}: {getattr(error, 'reason', None) or error}") from error
     for kind, published in (("MD5", md5), ("SHA-256", sha256)):

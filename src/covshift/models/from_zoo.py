@@ -4,6 +4,7 @@ from pathlib import Path
 
 from torch import nn
 
+from covshift.errors import CovshiftError
 from covshift.models.base import Model
 from covshift.models.checkpoint import fit
 from covshift.models.query import KEYS
@@ -48,7 +49,11 @@ def load(uri: Uri) -> Model:
     entry = find(uri.name)
     named = uri.query.get("file")
     path = Path(named).expanduser() if named else fetch(entry)
-    state = entry.rename(entry.read(path))
     module = untrained(entry.build)
-    fit(module, state, path, f"zoo:{entry.name}")
+    try:
+        fit(module, entry.rename(entry.read(path)), path, f"zoo:{entry.name}")
+    except CovshiftError as error:
+        if named:
+            raise
+        raise CovshiftError(f"{error}. It was downloaded; delete it to have it fetched again") from error
     return Model(f"zoo:{entry.name}" + (f"?file={named}" if named else ""), module, entry.preprocess)
