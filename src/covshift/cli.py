@@ -292,7 +292,8 @@ def reproduce(
         folders = {name: folder for name, folder in named.items() if folder is not None}
         places = Places(folders, parse_weights(weights or []), limit, device)
         kind = "json" if json else "markdown" if markdown else "text"
-        command.run(what, places, out, row or [], say, builtin=builtin, show=show, dry=dry, kind=kind)
+        if not command.run(what, places, out, row or [], say, builtin=builtin, show=show, dry=dry, kind=kind):
+            raise typer.Exit(1)
 
 
 @app.command()

@@ -172,9 +172,9 @@ def test_the_miniature_from_end_to_end(tiny_builtins, tmp_path, monkeypatch):
     monkeypatch.setattr(estimate, "measure", lambda device: 1e9)
     said = []
     found = command.choose("table3", [], builtin=True) + command.choose("table4", [], builtin=True)
-    assert command.reproduce(found, places, tmp_path / "out", said.append, dry=True) == ""
+    assert command.reproduce(found, places, tmp_path / "out", said.append, dry=True).text == ""
     assert not (tmp_path / "out").exists()
-    text = command.reproduce(found, places, tmp_path / "out", said.append, kind="json")
+    text = command.reproduce(found, places, tmp_path / "out", said.append, kind="json").text
     assert sorted(folder.name for folder in (tmp_path / "out").iterdir()) == sorted(
         f"{name}-builtin{mixed}" for name in ("resnet20", "resnet20-gn", "resnet20-fixup") for mixed in ("", "-mixed")
     )
@@ -190,7 +190,7 @@ def test_the_miniature_from_end_to_end(tiny_builtins, tmp_path, monkeypatch):
     assert table3["numbers"][3]["ours"] == pytest.approx(100 * np.mean(full))
     before = {folder: (folder / "rows.jsonl").read_text() for folder in (tmp_path / "out").iterdir()}
     said.clear()
-    again = command.reproduce(found, places, tmp_path / "out", said.append, kind="markdown")
+    again = command.reproduce(found, places, tmp_path / "out", said.append, kind="markdown").text
     assert said == []
     assert before == {folder: (folder / "rows.jsonl").read_text() for folder in (tmp_path / "out").iterdir()}
     assert "| ResNet-20 | BN+adapt |" in again
@@ -204,7 +204,22 @@ def test_another_table_adds_its_methods_to_the_run(tiny_builtins, tmp_path, monk
     assert len(Store(tmp_path / "resnet20-builtin").rows()) == 150
     text = command.reproduce(command.choose("table3", ["ResNet-20"], builtin=True), places, tmp_path, lambda line: None)
     assert len(Store(tmp_path / "resnet20-builtin").rows()) == 150
-    assert "difference" in text
+    assert "difference" in text.text
+    assert text.failed == {}
+
+
+def test_a_run_that_fails_does_not_stop_the_others(tiny_builtins, tmp_path, monkeypatch):
+    monkeypatch.setattr(estimate, "measure", lambda device: 1e9)
+    (tmp_path / "weights" / "resnet20-gn.safetensors").write_bytes(b"half")
+    monkeypatch.setattr(estimate, "flops", lambda settings: 1.0)
+    said = []
+    places = Places(builtin=tiny_builtins, limit=4, device="cpu")
+    text, failed = command.reproduce(command.choose("table4", [], builtin=True), places, tmp_path / "out", said.append)
+    assert failed.keys() == {"resnet20-gn-builtin-mixed"}
+    assert any(
+        line.startswith("failed: resnet20-gn-builtin-mixed: expected weights of covshift train") for line in said
+    )
+    assert "│ Fixup" in text
 
 
 def test_the_command(tmp_path):

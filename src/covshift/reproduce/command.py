@@ -4,6 +4,7 @@ import json
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from covshift.bench.settings import Settings
 from covshift.bench.store import Row, Store
@@ -30,6 +31,13 @@ ELSEWHERE = {
 """What needs no run of the benchmark."""
 
 Say = Callable[[str], None]
+
+
+class Outcome(NamedTuple):
+    """The tables, and which runs failed, each with the reason."""
+
+    text: str
+    failed: dict[str, str]
 
 
 def targets(builtin: bool) -> dict[str, Target]:
@@ -85,7 +93,7 @@ def plan(found: Sequence[Target], places: Places) -> tuple[dict[str, Settings], 
 
 def reproduce(
     found: Sequence[Target], places: Places, out: Path, say: Say, *, dry: bool = False, kind: str = "text"
-) -> str:
+) -> Outcome:
     """Estimate, run what is left to run, and compare.
 
     Args:
@@ -107,14 +115,14 @@ def reproduce(
             say(f"{name}: {plural(len(runs[name].plan.all_names()), 'cell')}, about {_time(each)}")
         say(f"{plural(len(times), 'run')}, about {_time(sum(times.values()))} of forward passes on this device")
     if dry:
-        return ""
+        return Outcome("", {})
     failed = _run(left, out)
     for name, why in failed.items():
         say(f"failed: {name}: {why}")
     rows = {name: _rows(out / name) for name in runs}
     if len(failed) == len(runs):
         raise CovshiftError("no run succeeded")
-    return write([(target, compare(target, rows)) for target in found], kind)
+    return Outcome(write([(target, compare(target, rows)) for target in found], kind), failed)
 
 
 def _run(runs: dict[str, Settings], out: Path) -> dict[str, str]:
@@ -158,13 +166,14 @@ def run(
     show: bool,
     dry: bool,
     kind: str,
-) -> None:
-    """The command: list, estimate or run."""
+) -> bool:
+    """The command: list, estimate or run; give whether all went well."""
     if show or name is None:
         sys.stdout.write(listed(builtin, as_json=kind == "json") + "\n")
-        return
+        return True
     if builtin and places.limit is None:
         places = Places(places.folders, places.weights, IMAGES, places.device, places.builtin)
-    text = reproduce(choose(name, rows, builtin=builtin), places, out, say, dry=dry, kind=kind)
+    text, failed = reproduce(choose(name, rows, builtin=builtin), places, out, say, dry=dry, kind=kind)
     if text:
         sys.stdout.write(text + "\n")
+    return not failed
