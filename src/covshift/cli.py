@@ -239,7 +239,8 @@ def bench(
             if builtin:
                 config, out = command.builtin(values, config, out)
             where = command.where(engine, address, workers, worker_cpus, worker_gpus, shard)
-            typer.echo(command.bench(values, config, out, where, extend=extend, baseline=baseline))
+            if found := command.bench(values, config, out, where, extend=extend, baseline=baseline):
+                typer.echo(found)
 
 
 @app.command()

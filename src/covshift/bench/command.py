@@ -1,6 +1,7 @@
 """What `covshift bench` does with its arguments."""
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +54,7 @@ def bench(
 ) -> str:
     """Run what is left to run, and give the table; with a shard, only say how far it is."""
     from covshift.allocator import keep_freed_memory
+    from covshift.bench.ranks import is_first, joined
     from covshift.bench.run import run
 
     keep_freed_memory()
@@ -62,13 +64,25 @@ def bench(
     if baseline is not None:
         read_baseline(baseline)  # better now than after hours
     try:
-        for name, settings in runs.items():
-            run(settings, out / name, extend=extend, where=where)
+        with joined(), together(where):
+            for name, settings in runs.items():
+                run(settings, out / name, extend=extend, where=where)
+            if not is_first():
+                return ""  # one of the ranks shows the table
     except KeyboardInterrupt:
         raise Stopped(f"stopped; what is done is in {out}, and the same command goes on from there") from None
     if where.shard:
         return "\n\n".join(_status(Store(where.shard.folder(out / name)), where.shard) for name in runs)
     return table(out, "text", baseline)
+
+
+def together(where: Where) -> AbstractContextManager[None]:
+    """A block whose runs share one connection to Ray, where they are on Ray."""
+    if where.engine != "ray":
+        return nullcontext()
+    from covshift.bench.ray import cluster
+
+    return cluster(where)
 
 
 def merge(folders: Sequence[Path], out: Path | None) -> str:

@@ -29,7 +29,6 @@ class Engine(ABC):
         store: Store,
         screen: Screen,
         images: int,
-        *,
         shard: Shard | None = None,
         elsewhere: Callable[[], list[Row]] = list,
     ) -> None:

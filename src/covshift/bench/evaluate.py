@@ -74,32 +74,37 @@ class Evaluator:
             The errors, and the statistics of the whole condition if this method came by them.
         """
         begun = time.perf_counter()
-        score = _Score(str(shown.condition), self._advance, self.selection.data.among)
+        score = Score(str(shown.condition), self._advance, self.selection.data.among)
         with torch.inference_mode():
-            if method.kind == "reverse":
-                target = target or self._whole(shown.batches(self.batch_size), lambda labels, logits: None, 0)
-                with _applied(target, self.model):
-                    self._plain(self.show(CLEAN).batches(self.batch_size), score)
-            elif method.kind == "stream":
-                with adapt(self.model.module, Stream(method.prior or 0, method.decay)):
-                    self._plain(shown.batches(method.n or 1), score)
-            elif method.kind == "none":
-                self._plain(shown.batches(self.batch_size), score)
-            elif method.n is None:
-                target = self._whole(shown.batches(self.batch_size), score.add, method.prior or 0)
-            elif method.n > self.batch_size:
-                for group in shown.batches(method.n):
-                    self._whole(_split(group, self.batch_size), score.add, method.prior or 0)
-            else:
-                size = self.batch_size // method.n * method.n
-                policy = Batch(method.prior or 0, None if size == method.n else method.n)
-                with adapt(self.model.module, policy):
-                    self._plain(shown.batches(size), score)
+            target = self._run(shown, method, target, score)
         if not score.images:
             raise CovshiftError(f"no image of {shown.condition} could be read: there is nothing to evaluate")
         return Errors(score.images, score.top1, score.top5, time.perf_counter() - begun), target
 
-    def _plain(self, batches: Iterator[Images], score: "_Score") -> None:
+    def _run(self, shown: Shown, method: Method, target: Statistics | None, score: "Score") -> Statistics | None:
+        if method.kind == "reverse":
+            target = target or self._whole(shown.batches(self.batch_size), lambda labels, logits: None, 0)
+            with _applied(target, self.model):
+                self._plain(self.show(CLEAN).batches(self.batch_size), score)
+        elif method.kind == "stream":
+            n = method.n or 1
+            with adapt(self.model.module, Stream(method.prior or 0, method.decay, sync=shown.spread(n))):
+                self._plain(shown.in_turn(n), score)
+        elif method.kind == "none":
+            self._plain(shown.batches(self.batch_size), score)
+        elif method.n is None:
+            target = self._whole(shown.batches(self.batch_size), score.add, method.prior or 0)
+        elif method.n > self.batch_size:
+            for batches in shown.pieces(method.n, self.batch_size):
+                self._whole(batches, score.add, method.prior or 0)
+        else:
+            size = self.batch_size // method.n * method.n
+            policy = Batch(method.prior or 0, None if size == method.n else method.n, sync=False)
+            with adapt(self.model.module, policy):
+                self._plain(shown.batches(size), score)
+        return target
+
+    def _plain(self, batches: Iterator[Images], score: "Score") -> None:
         for batch in batches:
             score.add(batch.labels, self.model.module(self._input(batch)))
 
@@ -127,7 +132,7 @@ class Evaluator:
         return self.model.preprocess.tensor(batch.images, self.device)
 
 
-class _Score:
+class Score:
     """Counts errors."""
 
     def __init__(self, condition: str, advance: Callable[[int], None], among: tuple[int, ...] | None = None) -> None:
@@ -137,6 +142,7 @@ class _Score:
         self._advance = advance
 
     def add(self, labels: np.ndarray, logits: Tensor) -> None:
+        """Count those of a batch."""
         if not logits.isfinite().all():
             raise CovshiftError(
                 f"the model's outputs in condition {self._condition} are NaN or infinite; check its weights"
@@ -161,8 +167,3 @@ def _applied(target: Statistics, model: Model) -> Iterator[None]:
         yield
     finally:
         source.apply(model.module)
-
-
-def _split(batch: Images, size: int) -> Iterator[Images]:
-    for start in range(0, len(batch.labels), size):
-        yield Images(batch.images[start : start + size], batch.labels[start : start + size])

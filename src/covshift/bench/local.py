@@ -1,20 +1,27 @@
 """The engine on this machine: one condition after the other, its images made once for all methods."""
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 from covshift.bench.cells import Work, in_order
 from covshift.bench.engine import Engine
 from covshift.bench.screen import Screen
-from covshift.bench.store import Store
+from covshift.bench.store import Row, Store
+from covshift.bench.where import Shard
 from covshift.data.condition import Condition
 
 
 class LocalEngine(Engine):
     """Runs cells in this process, and shares the conditions with whoever runs in the same folder."""
 
-    def __init__(self, store: Store, screen: Screen, work: Work, **options: Any) -> None:
-        super().__init__(store, screen, len(work.evaluator.selection), **options)
+    def __init__(
+        self,
+        store: Store,
+        screen: Screen,
+        work: Work,
+        shard: Shard | None = None,
+        elsewhere: Callable[[], list[Row]] = list,
+    ) -> None:
+        super().__init__(store, screen, len(work.evaluator.selection), shard, elsewhere)
         self._work = work
 
     def _run_conditions(self, conditions: Sequence[Condition]) -> None:

@@ -4,6 +4,7 @@ import os
 import platform
 import subprocess
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import torch
 from covshift.bench.cells import Work
 from covshift.bench.evaluate import Evaluator
 from covshift.bench.local import LocalEngine
+from covshift.bench.ranks import RankEvaluator, check_alike, follow, is_first, joined, leading, own_device
 from covshift.bench.screen import Screen
 from covshift.bench.settings import PLANNED, Settings
 from covshift.bench.store import Run, Store, rows_in
@@ -23,6 +25,7 @@ from covshift.errors import CovshiftError
 from covshift.layers import find_layers
 from covshift.memory import free_memory, parse_bytes
 from covshift.models import Model, open_model
+from covshift.ranks import has_ranks
 
 _VERSIONS = ("covshift", "torch", "torchvision", "numpy", "opencv-python-headless", "pillow", "numba")
 
@@ -52,7 +55,7 @@ def run(
     whole, shard = Path(out), where.shard
     out = shard.folder(whole) if shard else whole
     elsewhere = (lambda: rows_in(shard.others(whole))) if shard else list
-    with Screen(show) as screen:
+    with joined(), Screen(show and is_first()) as screen:
         screen.say(f"{settings.model} on {settings.data}, into {out}")
         data = open_data(settings.data)
         if data.remark:
@@ -62,19 +65,37 @@ def run(
         if extend:
             settings = with_held(settings, out)
         settings = fit(settings, data, screen.say)
-        model = open_model(
-            settings.model,
-            mean=settings.mean,
-            std=settings.std,
-            size=settings.size,
-            resize=settings.resize,
-            interpolation=settings.interpolation,
-        )
-        check_together(model, data, settings)
-        store = Store.create(out, describe(settings, model, data), extend=extend)
-        work = Work(make_evaluator(settings, model, data, screen), store.run.settings)
-        LocalEngine(store, screen, work, shard=shard, elsewhere=elsewhere).run()
+        model = open_model_of(settings)
+        check_together(model, data, settings, where)
+        description = describe(settings, model, data)
+        if where.engine == "ray":
+            from covshift.bench.ray import RayEngine, cluster
+
+            store = Store.create(out, description, extend=extend)
+            images = len(choose(data.labels, limit=settings.limit))
+            with cluster(where):
+                RayEngine(store, screen, settings, images, where, elsewhere).run()
+            return store
+        work = Work(make_evaluator(settings, model, data, screen), settings)
+        if not is_first():
+            follow(work)
+            return Store(out)
+        with leading(work) if has_ranks() else nullcontext():
+            store = Store.create(out, description, extend=extend)
+            LocalEngine(store, screen, work, shard, elsewhere).run()
     return store
+
+
+def open_model_of(settings: Settings) -> Model:
+    """The model of a run, with the preprocessing that the settings ask for."""
+    return open_model(
+        settings.model,
+        mean=settings.mean,
+        std=settings.std,
+        size=settings.size,
+        resize=settings.resize,
+        interpolation=settings.interpolation,
+    )
 
 
 def with_held(settings: Settings, folder: Path) -> Settings:
@@ -113,8 +134,14 @@ def fit(settings: Settings, data: Data, say: Callable[[str], None] = lambda text
     return fitted
 
 
-def check_together(model: Model, data: Data, settings: Settings) -> None:
+def check_together(model: Model, data: Data, settings: Settings, where: Where = HERE) -> None:
     """Raise a `CovshiftError` where the model cannot be evaluated on the data, before anything runs."""
+    if has_ranks():
+        if where.engine != "local":
+            raise CovshiftError("torchrun and --engine ray both want to be where the run is; leave one of them out")
+        if settings.skip_broken:
+            raise CovshiftError("ranks cannot skip broken pictures together; remove these, or run without torchrun")
+        check_alike([model.digest, data.digest])
     if model.classes != data.classes:
         raise CovshiftError(
             f"{model.uri} tells {model.classes} classes apart, and {data.uri} has {data.classes}; "
@@ -127,14 +154,15 @@ def check_together(model: Model, data: Data, settings: Settings) -> None:
             raise CovshiftError(f"{error}; evaluate it with --methods none") from error
 
 
-def make_evaluator(settings: Settings, model: Model, data: Data, screen: Screen) -> Evaluator:
-    """The model on its device, and the images that it is shown."""
-    device = choose_device(settings.device)
+def make_evaluator(settings: Settings, model: Model, data: Data, screen: Screen, share: float = 1) -> Evaluator:
+    """The model on its device, and the images that it is shown, in this share of the machine's memory."""
+    device = choose_device(own_device(settings.device))
     if settings.threads is not None:
         torch.set_num_threads(settings.threads)
     model.module.to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]
     indices = choose(data.labels, limit=settings.limit, order=settings.order, seed=settings.seed)
-    memory = free_memory(torch.device("cpu")) / 2 if settings.memory is None else parse_bytes(settings.memory)
+    share /= int(os.environ.get("LOCAL_WORLD_SIZE", 1)) if has_ranks() else 1
+    memory = share * free_memory(torch.device("cpu")) / 2 if settings.memory is None else parse_bytes(settings.memory)
     size = model.preprocess.size
     # Clean images and those of a condition; batches that wait for each other in full adaptation get the rest.
     room = min(memory / 2, 2 * len(indices) * 3 * size**2) if size else memory / 2
@@ -148,7 +176,8 @@ def make_evaluator(settings: Settings, model: Model, data: Data, screen: Screen)
     )
     batch_size = settings.batch_size or (256 if (size or 0) <= 64 or device.type != "cpu" else 64)
     waiting = memory - room if device.type == "cpu" else None  # on a GPU, half of what that has free
-    return Evaluator(model, selection, batch_size=batch_size, memory=waiting, advance=screen.images)
+    kind = RankEvaluator if has_ranks() else Evaluator
+    return kind(model, selection, batch_size=batch_size, memory=waiting, advance=screen.images)
 
 
 def choose_device(name: str) -> torch.device:

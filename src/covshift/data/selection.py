@@ -1,6 +1,8 @@
 """Some images of a data set, in a fixed order, ready for a model, in any condition."""
 
+import itertools
 from collections.abc import Iterable, Iterator, Sequence
+from copy import copy
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, get_args
 
@@ -87,8 +89,7 @@ class Selection:
         self.indices = list(indices)
         self._prepare = prepare
         self._making = making or Making()
-        self._room = memory / 2
-        self._for_clean = memory / 2
+        self.room = memory / 2
         self._clean: dict[int, Array] = {}
         self._skip_broken = skip_broken
         among = tuple(c for c in TEST if data.has(c))
@@ -100,7 +101,13 @@ class Selection:
 
     def show(self, condition: Condition) -> "Shown":
         """All images in a condition."""
-        return Shown(self, condition, self._room)
+        return Shown(self, condition, self.room)
+
+    def part(self, places: Sequence[int]) -> "Selection":
+        """Those of the images at these places; what is decoded for one of the two is there for the other."""
+        part = copy(self)
+        part.indices = [self.indices[place] for place in places]
+        return part
 
     def make(self, condition: Condition) -> Iterator[Batch]:
         """Read, prepare and corrupt the images, some at a time."""
@@ -146,8 +153,8 @@ class Selection:
         missing = [index for index in indices if index not in self._clean]
         read = dict(zip(missing, self._read(CLEAN, missing), strict=True)) if missing else {}
         for index, image in read.items():
-            if image is not None and image.nbytes <= self._for_clean:
-                self._for_clean -= image.nbytes
+            # They are all of one size, or could not be stacked.
+            if image is not None and (len(self._clean) + 1) * image.nbytes <= self.room:
                 self._clean[index] = image
         return [self._clean[index] if index in self._clean else read[index] for index in indices]
 
@@ -179,7 +186,24 @@ class Shown:
 
     def batches(self, size: int) -> Iterator[Batch]:
         """The images in batches of `size`; only the last one may be smaller."""
-        return _rebatch(self._chunks(), size)
+        return self.in_sizes(itertools.repeat(size))
+
+    def pieces(self, n: int, size: int) -> Iterator[Iterator[Batch]]:
+        """The images n at a time, each time in batches of up to `size`."""
+        for group in self.batches(n):
+            yield _split(group, size)
+
+    def in_turn(self, n: int) -> Iterator[Batch]:
+        """The images n at a time, each of which goes through a model before the next ones."""
+        return self.batches(n)
+
+    def spread(self, n: int) -> bool:
+        """Whether each n images are spread over several processes."""
+        return False
+
+    def in_sizes(self, sizes: Iterable[int]) -> Iterator[Batch]:
+        """The images in batches of these sizes, one after the other."""
+        return _rebatch(self._chunks(), iter(sizes))
 
     def _chunks(self) -> Iterable[Batch]:
         return self._make() if self._kept is None else self._kept
@@ -195,19 +219,24 @@ class Shown:
             self._kept = kept
 
 
-def _rebatch(chunks: Iterable[Batch], size: int) -> Iterator[Batch]:
+def _rebatch(chunks: Iterable[Batch], sizes: Iterator[int]) -> Iterator[Batch]:
     waiting: list[Batch] = []
-    count = 0
+    count, size = 0, next(sizes, 0)
     for chunk in chunks:
         waiting.append(chunk)
         count += len(chunk.labels)
-        while count >= size:
+        while 0 < size <= count:
             whole = _join(waiting)
             yield Batch(whole.images[:size], whole.labels[:size])
             waiting = [Batch(whole.images[size:], whole.labels[size:])]
-            count -= size
+            count, size = count - size, next(sizes, 0)
     if count:
         yield _join(waiting)
+
+
+def _split(batch: Batch, size: int) -> Iterator[Batch]:
+    for start in range(0, len(batch.labels), size):
+        yield Batch(batch.images[start : start + size], batch.labels[start : start + size])
 
 
 def _join(batches: list[Batch]) -> Batch:

@@ -1,0 +1,111 @@
+"""The same run on Ray, whatever happens to its workers."""
+
+import os
+import signal
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from runs import OPTIONS, by_cell, workplace
+
+from covshift.bench.run import run
+from covshift.bench.where import Where
+from covshift.errors import CovshiftError
+
+pytest.importorskip("ray", reason="the engine on Ray needs Ray: pip install 'covshift[ray]'")
+# Ray leaves sockets and processes to the garbage collector.
+pytestmark = [pytest.mark.filterwarnings("ignore::ResourceWarning"), pytest.mark.filterwarnings("ignore:Tip")]
+
+RAY = Where("ray", workers=2)
+CHANGES = {"corruptions": "fog,spatter,snow", "severities": "1,5", "threads": 1}
+
+TOUCHY = """
+import os
+from pathlib import Path
+
+import nets
+from torch import nn
+
+class Touchy(nn.Sequential):
+    def forward(self, x):
+        if len(x) > 1 and x.std() < 0.5 and Path("flat").exists():
+            if Path("flat").read_text() == "die":
+                os.kill(os.getpid(), 9)
+            raise RuntimeError("too flat")
+        return super().forward(x)
+
+def net():
+    Path(f"pid-{os.getpid()}").touch()
+    return Touchy(*nets.net())
+"""
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch) -> Path:
+    monkeypatch.chdir(workplace(tmp_path))
+    (tmp_path / "touchy.py").write_text(TOUCHY)
+    return tmp_path
+
+
+@pytest.fixture(scope="module", autouse=True)
+def ray_here():
+    """One Ray for all tests of this file: starting it is most of the work."""
+    from covshift.bench.ray import cluster
+
+    with cluster(RAY):
+        yield
+
+
+def workers() -> set[int]:
+    """The processes that have opened the model, but for this one."""
+    found = {int(file.name.removeprefix("pid-")) for file in Path().glob("pid-*")} - {os.getpid()}
+    return {pid for pid in found if Path(f"/proc/{pid}").exists()}
+
+
+def test_ray_gives_the_same_rows_though_a_worker_is_killed(here):
+    def kill_one() -> None:
+        rows = Path("ray/rows.jsonl")
+        while not (rows.exists() and rows.read_text().count("\n") > 3 and len(workers()) == 2):
+            time.sleep(0.002)
+        killed.append(min(workers()))
+        os.kill(killed[0], signal.SIGKILL)
+
+    killed: list[int] = []
+    killer = threading.Thread(target=kill_one)
+    killer.start()
+    options = {**OPTIONS, **CHANGES, "model": "py:touchy:net"}
+    run(options, "ray", show=False, where=RAY)
+    killer.join()
+    assert killed
+    run(options, "local", show=False)
+    assert by_cell("ray") == by_cell("local")
+
+
+@pytest.mark.parametrize(("way", "words"), [("raise", "RuntimeError: too flat"), ("die", "its worker died every")])
+def test_what_fails_every_time_is_told_and_the_rest_is_done(here, way, words):
+    options = {**OPTIONS, "model": "py:touchy:net", "corruptions": "contrast,fog", "severities": "5"}
+    options |= {"methods": "none"}
+    Path("flat").write_text(way)
+    with pytest.raises(CovshiftError, match=rf"1 cell failed(.|\n)*contrast/5/none: {words}"):
+        run(options, "out", show=False, where=RAY)
+    assert set(by_cell("out")) == {"clean/0/none", "fog/5/none"}
+    Path("flat").unlink()  # mended: the same command goes on
+    run(options, "out", show=False, where=RAY)
+    assert set(by_cell("out")) == {"clean/0/none", "fog/5/none", "contrast/5/none"}
+
+
+def test_workers_that_cannot_open_the_model(here):
+    (here / "here.py").write_text(
+        f"import nets, os\n\ndef net():\n    assert os.getpid() == {os.getpid()}, 'only here'\n    return nets.net()\n"
+    )
+    with pytest.raises(CovshiftError, match=r"no worker can open the model and the data: py:here:net.*only here"):
+        run({**OPTIONS, "model": "py:here:net"}, "out", show=False, where=RAY)
+
+
+def test_workers_must_have_the_same_weights(here):
+    (here / "mine.py").write_text(
+        "import os, nets\n\ndef net():\n    m = nets.net()\n    m[0].bias.data[0] = os.getpid()\n    return m\n"
+    )
+    with pytest.raises(CovshiftError, match="opens other weights than the command"):
+        run({**OPTIONS, "model": "py:mine:net"}, "out", show=False, where=RAY)
