@@ -7,9 +7,10 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from covshift.adapter import Batch, Stream, adapt
+from covshift.bench.fold import Folding
 from covshift.bench.methods import Method
 from covshift.data.condition import CLEAN, Condition
 from covshift.data.selection import Batch as Images
@@ -56,6 +57,7 @@ class Evaluator:
         self.batch_size = batch_size
         self._memory = memory
         self._advance = advance
+        self._folding = Folding(model.module)
         self.device = next((tensor.device for tensor in model.module.parameters()), torch.device("cpu"))
 
     def show(self, condition: Condition) -> Shown:
@@ -85,13 +87,13 @@ class Evaluator:
         if method.kind == "reverse":
             target = target or self._whole(shown.batches(self.batch_size), lambda labels, logits: None, 0)
             with _applied(target, self.model):
-                self._plain(self.show(CLEAN).batches(self.batch_size), score)
+                self._frozen(self.show(CLEAN).batches(self.batch_size), score)
         elif method.kind == "stream":
             n = method.n or 1
             with adapt(self.model.module, Stream(method.prior or 0, method.decay, sync=shown.spread(n))):
                 self._plain(shown.in_turn(n), score)
         elif method.kind == "none":
-            self._plain(shown.batches(self.batch_size), score)
+            self._frozen(shown.batches(self.batch_size), score)
         elif method.n is None:
             target = self._whole(shown.batches(self.batch_size), score.add, method.prior or 0)
         elif method.n > self.batch_size:
@@ -107,6 +109,15 @@ class Evaluator:
     def _plain(self, batches: Iterator[Images], score: "Score") -> None:
         for batch in batches:
             score.add(batch.labels, self.model.module(self._input(batch)))
+
+    def _frozen(self, batches: Iterator[Images], score: "Score") -> None:
+        """The same for a model whose statistics stay as they are, which then need no layers of their own."""
+        module: nn.Module | None = None
+        for batch in batches:
+            images = self._input(batch)
+            if module is None:
+                module = self._folding.fold(images)
+            score.add(batch.labels, module(images))
 
     def _whole(
         self, batches: Iterator[Images], collect: Callable[[np.ndarray, Tensor], None], prior: float
