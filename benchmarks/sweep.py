@@ -1,0 +1,216 @@
+"""The local sweep against the bare model and the machine, and how it grows: `python benchmarks/sweep.py`.
+
+Parts can be named: `python benchmarks/sweep.py speed engines memory growth`.
+"""
+
+import argparse
+import json
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from adapt import ResNet20
+from bench import AT_ONCE, METHODS, evaluator
+from timing import best_seconds
+from torch.utils.flop_counter import FlopCounterMode
+
+from covshift.allocator import keep_freed_memory
+from covshift.bench.fold import Folding
+from covshift.corruptions import names
+from covshift.data import CLEAN, Condition
+
+CONDITIONS = (CLEAN, *(Condition(name, 3) for name in names("all")))
+"""Clean images and all 19 corruptions: 20 conditions."""
+
+FACTORY = """
+import torch
+from adapt import ResNet20
+from covshift.models import Preprocess
+
+def net():
+    torch.manual_seed(0)
+    return ResNet20(), Preprocess(None, 32, "bilinear", (0.5,) * 3, (0.25,) * 3)
+"""
+
+
+def peak_flops() -> float:
+    """Floating-point operations a second that a large matrix product reaches on this machine."""
+    a, b = torch.randn(2, 1024, 1024)
+    return float(2 * 1024**3 / best_seconds({"matmul": lambda: a @ b}, 10)["matmul"])
+
+
+def flops_an_image() -> float:
+    """Floating-point operations of one ResNet-20 forward pass."""
+    counter = FlopCounterMode(display=False)
+    with counter, torch.inference_mode():
+        ResNet20().eval()(torch.zeros(1, 3, 32, 32))
+    return float(counter.get_total_flops())
+
+
+def speed(images: int, turns: int) -> None:
+    """All conditions and methods against as many bare forward passes on ready tensors, and against a roofline."""
+    ours = evaluator(images)
+    ready = [ours.model.preprocess.tensor(batch.images) for batch in ours.show(CLEAN).batches(AT_ONCE)]
+    folded = Folding(ours.model.module).fold(ready[0])
+    made = {condition: ours.show(condition) for condition in CONDITIONS}
+
+    def passes(module: torch.nn.Module) -> Callable[[], None]:
+        def run() -> None:
+            with torch.inference_mode():
+                for _ in METHODS:
+                    for x in ready:
+                        module(x)
+
+        return run
+
+    def sweep(condition: Condition) -> Callable[[], None]:
+        def run() -> None:
+            fresh = ours.show(condition)  # corrupted anew
+            for method in METHODS:
+                ours.run(fresh, method)
+
+        return run
+
+    best: dict[str, float] = {}
+    parts = {method.name: 0.0 for method in METHODS}
+    bare = making = ran = 0.0
+    # Bare passes between all conditions, so that what else the machine does meets both alike.
+    for condition in CONDITIONS:
+        contestants: dict[str, Callable[[], object]] = {
+            "bare": passes(ours.model.module),
+            "run": sweep(condition),
+            "making": lambda condition=condition: sum(1 for _ in ours.selection.make(condition)),  # type: ignore[misc]
+        }
+        for method in METHODS:
+            contestants[method.name] = lambda method=method, shown=made[condition]: ours.run(shown, method)  # type: ignore[misc]
+        found = best_seconds(contestants, turns)
+        bare, ran, making = bare + found["bare"], ran + found["run"], making + found["making"]
+        parts = {name: seconds + found[name] for name, seconds in parts.items()}
+        best["folded"] = min(best.get("folded", 1e9), best_seconds({"f": passes(folded)}, 1)["f"])
+    shown = len(CONDITIONS) * len(METHODS) * images
+    roof = peak_flops() / flops_an_image()
+    print(f"ResNet-20, {images} images of 32 px, {len(CONDITIONS)} conditions, none + partial + full, best of {turns}:")
+    print(f"  roofline: {peak_flops() / 1e9:.0f} GFLOP/s by a matmul, {flops_an_image() / 1e6:.1f} MFLOP an image")
+    for name, rate in (
+        ("roofline", roof),
+        ("bare forward", shown / bare),
+        ("bare forward, folded", len(METHODS) * images / best["folded"]),
+        ("sweep", shown / ran),
+    ):
+        print(f"  {name:<22}{rate:8.0f} images/s {rate * bare / shown:8.0%} of bare {rate / roof:8.0%} of the roofline")
+    third = bare / len(METHODS)
+    print("  of one bare pass: " + ", ".join(f"{name} {seconds / third:.2f}" for name, seconds in parts.items()))
+    print(f"  making the images: {making / third:.2f} of one bare pass")
+
+
+def run_cli(folder: Path, images: int, options: list[str], launch: tuple[str, ...] = ()) -> tuple[float, float]:
+    """Seconds of a run by its rows' clock and, in GiB, the most that a process of it held."""
+    command = [sys.executable, *(launch or ("-m", "covshift")), "bench", "--model", "py:nets:net", "--data"]
+    command += [f"npz:set{images}.npz", *options]
+    begun = time.perf_counter()
+    subprocess.run(command, cwd=folder, check=True, capture_output=True)
+    gib = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 2**20
+    return time.perf_counter() - begun, gib
+
+
+def place(folder: Path, images: int) -> None:
+    """What `run_cli` needs in its folder."""
+    rng = np.random.default_rng(0)
+    pixels = rng.integers(0, 256, (images, 32, 32, 3), np.uint8)
+    np.savez(folder / f"set{images}.npz", images=pixels, labels=np.arange(images) % 10)
+    Path(folder, "nets.py").write_text(f"import sys\nsys.path.append({str(Path(__file__).parent)!r})\n{FACTORY}")
+
+
+def engines(images: int, turns: int) -> None:
+    """The same sweep by this process, by Ray with two workers, and by two ranks: whole commands, start included."""
+    options = ["--corruptions", "test,spatter", "--severities", "3", "--methods", "none,batch:n=8,N=16,full"]
+    ways: dict[str, tuple[list[str], tuple[str, ...]]] = {
+        "local, 2 threads": (["--threads", "2"], ()),
+        "local, 1 thread": (["--threads", "1"], ()),
+        "ray, 2 workers": (["--engine", "ray", "--workers", "2"], ()),
+        "2 ranks": ([], ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "-m", "covshift")),
+    }
+    best: dict[str, tuple[float, float]] = {}
+    with tempfile.TemporaryDirectory() as name:
+        place(Path(name), images)
+        for turn in range(turns):
+            for way, (more, launch) in ways.items():
+                out = f"{way.replace(' ', '-').replace(',', '')}-{turn}"
+                seconds, _ = run_cli(Path(name), images, [*options, *more, "--out", out], launch)
+                busy = _span(Path(name, out))
+                best[way] = min(best.get(way, (1e9, 1e9)), (busy, seconds))
+    print(f"\n{images} images, 17 conditions, three methods; seconds of work, and with the start of the command:")
+    for way, (busy, seconds) in best.items():
+        print(f"  {way:<18}{busy:7.1f}{seconds:7.1f}")
+
+
+def _span(folder: Path) -> float:
+    """Seconds from the beginning of the first cell to the end of the last, by the clock of the file."""
+    rows = [json.loads(line) for line in (folder / "rows.jsonl").read_text().splitlines()]
+    ended = (folder / "rows.jsonl").stat().st_mtime
+    begun = (folder / "run.json").stat().st_mtime
+    assert rows
+    return ended - begun
+
+
+def memory(images: int, budget: str) -> None:
+    """Full adaptation of many images, exact, in a process of its own."""
+    with tempfile.TemporaryDirectory() as name:
+        place(Path(name), images)
+        options = ["--corruptions", "fog", "--severities", "3", "--no-clean", "--methods", "full"]
+        seconds, gib = run_cli(Path(name), images, [*options, "--memory", budget, "--out", "out"])
+    print(f"\n{images} images of 32 px, full adaptation, --memory '{budget}': peak {gib:.2f} GiB, {seconds:.0f} s")
+
+
+def growth(sizes: tuple[int, ...]) -> None:
+    """Time and memory against images, conditions and workers."""
+    methods = ["--methods", "none,batch:n=8,N=16,full", "--no-clean", "--memory", "2 GiB"]
+    some = list(names("test"))
+    print("\nimages  conditions  engine            seconds   peak GiB of a process")
+    with tempfile.TemporaryDirectory() as name:
+        cases: list[tuple[int, int, list[str]]] = [(size, 1, []) for size in sizes]
+        cases += [(sizes[0], conditions, []) for conditions in (2, 4, 8)]
+        cases += [(sizes[0], 8, ["--engine", "ray", "--workers", str(workers)]) for workers in (1, 2)]
+        for number, (images, conditions, more) in enumerate(cases):
+            place(Path(name), images)
+            options = ["--corruptions", ",".join(some[:conditions]), "--severities", "3", *methods, *more]
+            command = [sys.executable, __file__, "--one", json.dumps([name, images, [*options, "--out", str(number)]])]
+            seconds, gib = json.loads(subprocess.check_output(command, text=True))
+            engine = f"ray, {more[-1]} workers" if more else "local"
+            print(f"{images:6}  {conditions:10}  {engine:<16}{seconds:9.1f}{gib:11.2f}", flush=True)
+
+
+def one(given: list[Any]) -> None:
+    """One run, in a process of its own, so that the peak of its children is that run's."""
+    folder, images, options = given
+    seconds, gib = run_cli(Path(folder), images, options)
+    print(json.dumps([_span(Path(folder, options[-1])) if "--engine" not in options else seconds, gib]))
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("parts", nargs="*", default=["speed", "engines", "memory", "growth"])
+    parser.add_argument("--turns", type=int, default=3)
+    parser.add_argument("--images", type=int, default=2_000)
+    parser.add_argument("--most", type=int, default=50_000, help="images of the largest run")
+    parser.add_argument("--one", type=json.loads, help=argparse.SUPPRESS)
+    told = parser.parse_args()
+    keep_freed_memory()  # as the command does; the bare passes gain from it as well
+    if told.one:
+        one(told.one)
+        sys.exit()
+    if "speed" in told.parts:
+        speed(told.images, told.turns)
+    if "engines" in told.parts:
+        engines(told.images, told.turns)
+    if "memory" in told.parts:
+        memory(told.most, "2 GiB")
+    if "growth" in told.parts:
+        growth((1_000, *(size for size in (2_000, 5_000, 10_000, 20_000, 50_000) if size <= told.most)))
