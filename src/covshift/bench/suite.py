@@ -42,15 +42,22 @@ def read_runs(given: dict[str, Any], file: Path | None = None) -> dict[str, Sett
     return found
 
 
+def run_folders(folder: Path) -> list[Path]:
+    """The folder itself where it holds a run; else those in it that do."""
+    if holds_a_run(folder) or not folder.is_dir():
+        return [folder]
+    found = [inner for inner in sorted(folder.iterdir()) if holds_a_run(inner)]
+    if not found:
+        raise CovshiftError(
+            f"there is no run in {folder}: expected a run.json there or one folder below; "
+            f"make one with covshift bench --out {folder}/NAME"
+        )
+    return found
+
+
 def open_runs(folder: Path) -> dict[str, Store]:
     """The run in a folder or, by name, those in its folders."""
-    if holds_a_run(folder):
-        return {"": Store(folder)}
-    if folder.is_dir():
-        found = {inner.name: Store(inner) for inner in sorted(folder.iterdir()) if holds_a_run(inner)}
-        if found:
-            return found
-    return {"": Store(folder)}  # says what is missing
+    return {"" if each == folder else each.name: Store(each) for each in run_folders(folder)}
 
 
 def _read_yaml(file: Path) -> dict[str, Any]:

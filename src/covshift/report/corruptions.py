@@ -2,11 +2,12 @@
 
 from collections.abc import Sequence
 
+from covshift.bench.methods import SCENARIOS
 from covshift.corruptions import names
 from covshift.report.figure import METHOD_COLOURS, Figure, Row, data, figure, in_percent, palette
 from covshift.report.naming import file_name
 from covshift.report.parts import Gap, Part, Section
-from covshift.report.results import SCENARIOS, Result
+from covshift.report.results import Result
 from covshift.report.sheet import Cell, Sheet, change, percent
 
 

@@ -2,9 +2,10 @@
 
 from collections.abc import Sequence
 
+from covshift.bench.methods import SCENARIOS
 from covshift.report.figure import METHOD_COLOURS, Figure, data, figure, in_percent, palette, shapes
 from covshift.report.parts import Gap, Section
-from covshift.report.results import SCENARIOS, Result
+from covshift.report.results import Result
 from covshift.report.sheet import EMPTY, Cell, Sheet, change, percent, plain, signed
 
 _WORDS = {"full": "full adaptation", "partial": "partial adaptation"}

@@ -6,16 +6,14 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
-from covshift.bench.methods import parse_method
+from covshift.bench.methods import SCENARIOS, parse_method
 from covshift.bench.metrics import AS_PUBLISHED, Baseline, Rate, mce, mean_rate, rate
 from covshift.bench.store import Row, Run, Store
+from covshift.bench.suite import run_folders
 from covshift.corruptions import names
 from covshift.data.condition import CLEAN, SEVERITIES, Condition
 from covshift.errors import CovshiftError
 from covshift.report.difference import Difference, difference, mean_difference
-
-SCENARIOS = ("none", "partial", "full")
-"""The three scenarios of the paper, which have columns of their own."""
 
 
 @dataclass(frozen=True)
@@ -131,7 +129,7 @@ def gather(paths: Iterable[Path], baseline: Baseline | None = None) -> Gathered:
         paths: run folders, or folders that hold some.
         baseline: what mCE is measured against; by default AlexNet, on ImageNet.
     """
-    folders = list(dict.fromkeys(folder for path in paths for folder in _folders(path)))
+    folders = list(dict.fromkeys(folder for path in paths for folder in run_folders(path)))
     notes, stores = [], []
     for folder in folders:
         try:
@@ -156,18 +154,6 @@ def gather(paths: Iterable[Path], baseline: Baseline | None = None) -> Gathered:
 def _rate(errors: int, images: int) -> Rate:
     """The same rates are asked for again and again, by every table and figure."""
     return rate(errors, images)
-
-
-def _folders(path: Path) -> list[Path]:
-    if (path / "run.json").exists() or not path.is_dir():
-        return [path]
-    found = sorted(file.parent for file in path.glob("*/run.json"))
-    if not found:
-        raise CovshiftError(
-            f"there is no run in {path}: expected a run.json there or one folder below; "
-            f"make one with covshift bench --out {path}/NAME"
-        )
-    return found
 
 
 def _labels(folders: Sequence[Path]) -> list[str]:
