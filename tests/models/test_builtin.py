@@ -5,6 +5,7 @@ import torch
 
 from covshift.data import cifar10
 from covshift.models import builtin
+from covshift.models.command import find
 from covshift.recipes.feed import ArrayFeed
 from covshift.recipes.recipe import RECIPES
 from covshift.recipes.run import error
@@ -20,6 +21,7 @@ def test_every_network_opens_and_has_a_whole_card():
         assert card["parameters"] == sum(p.numel() for p in network.parameters())
         assert 0 < card["clean error"] < 0.2
         assert network(torch.zeros(1, 3, 32, 32)).isfinite().all()
+        assert find(f"builtin:{name}")[0].params == card["parameters"]
 
 
 @pytest.mark.slow

@@ -36,15 +36,18 @@ def open_builtin(name: str) -> Builtin:
     return open_weights(WEIGHTS / f"{name}.safetensors")
 
 
+def without_weights(name: str) -> nn.Module:
+    """The same network before training, for its layers and counts."""
+    if name not in names():
+        raise unknown("built-in network", name, names())
+    return _network(_card(WEIGHTS / f"{name}.safetensors"))
+
+
 def open_weights(file: Path) -> Builtin:
     """A network that `covshift train` wrote, from its safetensors file and the card beside it."""
     try:
-        card = json.loads(file.with_suffix(".json").read_text())
-        recipe = card["recipe"]
-        if recipe["data"] == "imagenet":
-            network = imagenet_resnet(recipe["depth"], recipe["norm"], card["classes"])
-        else:
-            network = ResNet(recipe["depth"], recipe["width"], recipe["norm"], card["classes"])
+        card = _card(file)
+        network = _network(card)
         network.load_state_dict(load_file(file))
         mean, std = tuple(card["mean"]), tuple(card["std"])
     except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
@@ -52,3 +55,15 @@ def open_weights(file: Path) -> Builtin:
             f"expected weights of covshift train in {file}, with their card beside them, got: {error}"
         ) from error
     return Builtin(network.eval(), mean, std, card)
+
+
+def _card(file: Path) -> dict[str, Any]:
+    card: dict[str, Any] = json.loads(file.with_suffix(".json").read_text())
+    return card
+
+
+def _network(card: dict[str, Any]) -> nn.Module:
+    recipe = card["recipe"]
+    if recipe["data"] == "imagenet":
+        return imagenet_resnet(recipe["depth"], recipe["norm"], card["classes"])
+    return ResNet(recipe["depth"], recipe["width"], recipe["norm"], card["classes"])

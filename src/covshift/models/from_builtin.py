@@ -3,7 +3,7 @@
 from torch import nn
 
 from covshift.models.base import Model
-from covshift.models.builtin import Builtin, names, open_builtin
+from covshift.models.builtin import Builtin, names, open_builtin, without_weights
 from covshift.models.open import State
 from covshift.models.preprocess import IMAGENET, Preprocess
 from covshift.models.query import KEYS
@@ -39,4 +39,4 @@ def family(name: str) -> str:
 
 def build(name: str) -> nn.Module:
     """The network, for its counts."""
-    return open_builtin(name).network
+    return without_weights(name)
