@@ -8,6 +8,14 @@ _LARGEST_MAPPED_APART = 32 * 2**20  # what glibc allows
 _AHEAD = 64 * 2**20
 
 
+def give_back_freed_memory() -> None:
+    """Return to the system whatever this process has freed, also between tensors that are still in use."""
+    try:
+        ctypes.CDLL(None).malloc_trim(0)
+    except (OSError, TypeError, AttributeError):  # not glibc
+        return
+
+
 def keep_freed_memory() -> bool:
     """Have this process keep what it frees for its next tensors; a matter for a command, which owns its process.
 

@@ -17,6 +17,7 @@ from torch import Tensor, UntypedStorage
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from covshift.allocator import give_back_freed_memory
 from covshift.errors import CovshiftError
 
 _TO_RUN = 4  # a pass that runs needs about this many times the memory that it holds while it waits
@@ -53,6 +54,7 @@ class Parking(TorchDispatchMode):
         self._file_size = 0
         self._parked = 0
         self._largest = 0
+        self._freed = 0
         self._on_disk: dict[int, Held] = {}
 
     def __torch_dispatch__(
@@ -114,6 +116,11 @@ class Parking(TorchDispatchMode):
             storage.resize_(0)
         self.spilled += held.size
         self._parked -= held.size
+        self._freed += held.size
+        if self._freed > self._budget / 4:
+            # Else the heap grows by the gaps that tensors of many sizes leave, to several times the budget.
+            give_back_freed_memory()
+            self._freed = 0
 
     def _read_back(self, held: Held) -> None:
         if not held.on_disk:
