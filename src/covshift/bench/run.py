@@ -25,6 +25,7 @@ from covshift.errors import CovshiftError
 from covshift.layers import find_layers
 from covshift.memory import free_memory, parse_bytes
 from covshift.models import Model, open_model
+from covshift.models.query import KEYS
 from covshift.ranks import has_ranks
 
 _VERSIONS = ("covshift", "torch", "torchvision", "numpy", "opencv-python-headless", "pillow", "numba")
@@ -88,14 +89,7 @@ def run(
 
 def open_model_of(settings: Settings) -> Model:
     """The model of a run, with the preprocessing that the settings ask for."""
-    return open_model(
-        settings.model,
-        mean=settings.mean,
-        std=settings.std,
-        size=settings.size,
-        resize=settings.resize,
-        interpolation=settings.interpolation,
-    )
+    return open_model(settings.model, **{key: getattr(settings, key) for key in KEYS})
 
 
 def with_held(settings: Settings, folder: Path) -> Settings:

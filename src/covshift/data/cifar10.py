@@ -58,7 +58,7 @@ def load(split: Split, folder: Path | None = None) -> Images:
         raise unknown("split", split, get_args(Split))
     if folder is not None and not folder.exists():
         raise CovshiftError(f"expected a folder with CIFAR-10, got {folder}, which does not exist")
-    cache = home() / "cifar10"
+    cache = _folder()
     if not _cached(cache, split):
         with locked(cache):
             if not _cached(cache, split):  # another process may have brought it while this one waited
@@ -68,6 +68,15 @@ def load(split: Split, folder: Path | None = None) -> Images:
     except (OSError, ValueError, EOFError) as error:
         raise CovshiftError(f"the cached CIFAR-10 in {cache} is damaged ({error}); delete that folder") from error
     return Images(*parts)
+
+
+def is_cached(split: Split) -> bool:
+    """Whether `load` would fetch nothing."""
+    return _cached(_folder(), split)
+
+
+def _folder() -> Path:
+    return home() / "cifar10"
 
 
 def _files(cache: Path, split: Split) -> list[Path]:

@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.table import Table
 
 from covshift.data.catalog import CATALOG, Source
-from covshift.data.check import Report, check
+from covshift.data.check import check
 from covshift.errors import CovshiftError
 
 
@@ -52,6 +52,3 @@ def _size(source: Source) -> str:
 
 def _write(text: str) -> None:
     sys.stdout.write(text + "\n")
-
-
-__all__ = ["Report", "run"]

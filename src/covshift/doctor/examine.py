@@ -4,7 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from covshift.bench.run import make_evaluator
+from covshift.bench.run import make_evaluator, open_model_of
 from covshift.bench.screen import Screen
 from covshift.bench.settings import Settings
 from covshift.bench.store import Store
@@ -12,8 +12,7 @@ from covshift.data import CLEAN, Data, open_data
 from covshift.doctor import amounts, inputs, labels, runs
 from covshift.doctor.case import Case, cleanest, stored_sizes
 from covshift.doctor.finding import Finding
-from covshift.models import Model, open_model
-from covshift.models.query import KEYS
+from covshift.models import Model
 from covshift.progress import progress_bar
 
 Check = Callable[[Case], Finding | None]
@@ -77,7 +76,7 @@ def examine_run(folder: Path, *, limit: int | None = None, device: str | None = 
 
 def _examine(settings: Settings, store: Store | None, limit: int | None, show: bool) -> Report:
     data = open_data(settings.data)
-    model = open_model(settings.model, **{key: getattr(settings, key) for key in KEYS})
+    model = open_model_of(settings)
     limit = min(limit or _enough(model, data), settings.limit or len(data))
     # A fixed order, whatever the run's: checks compare looks at the same images, not batches of them.
     subset = settings.model_copy(update={"limit": limit, "order": "shuffled", "skip_broken": True})

@@ -11,13 +11,14 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from torch import Tensor
 
 from covshift.bench.methods import GRID_IMAGES, GRID_PRIORS
+from covshift.bench.run import open_model_of
 from covshift.corruptions import names
 from covshift.data import CLEAN, MIXED, Condition, open_data
 from covshift.data.selection import Selection, choose
 from covshift.errors import CovshiftError
 from covshift.files import replacing
 from covshift.full import estimate
-from covshift.models import Model, open_model
+from covshift.models import Model
 from covshift.progress import progress_bar
 from covshift.report.results import Result
 from covshift.shift import Point, embed, jeffrey, layer_bounds, wasserstein
@@ -106,14 +107,7 @@ def measure(result: Result, images: int) -> Shift:
         images: how many of the run's images to take.
     """
     run, settings = result.run, result.run.settings
-    model = open_model(
-        settings.model,
-        mean=settings.mean,
-        std=settings.std,
-        size=settings.size,
-        resize=settings.resize,
-        interpolation=settings.interpolation,
-    )
+    model = open_model_of(settings)
     if model.digest != run.model_digest:
         raise CovshiftError(f"{settings.model} has other weights now than in the run {result.folder}; run it again")
     source = Statistics.of(model.module)

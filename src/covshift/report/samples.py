@@ -9,8 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from covshift.cache import home
-from covshift.data import CLEAN, Condition, open_data
+from covshift.data import CLEAN, Condition, cifar10, open_data
 from covshift.data.selection import Selection, choose
 from covshift.errors import CovshiftError
 from covshift.models.preprocess import Preprocess
@@ -68,7 +67,7 @@ def _draw(result: Result) -> Samples:
 
 def _check_here(uri: str) -> None:
     """A report must not fetch data: it would take long, for some pictures."""
-    if uri.startswith("builtin:cifar10") and not (home() / "cifar10" / "test-images.npy").exists():
+    if uri.startswith("builtin:cifar10") and not cifar10.is_cached("test"):
         raise CovshiftError(f"{uri} is not in the cache folder; covshift bench --data {uri} fetches it")
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from covshift.bench.settings import Settings
-from covshift.bench.store import Row, Store
+from covshift.bench.store import Row, Store, holds_a_run
 from covshift.errors import CovshiftError, Stopped, plural, unknown
 from covshift.reproduce.compare import compare, write
 from covshift.reproduce.figures import FIGURES
@@ -131,7 +131,7 @@ def _run(runs: dict[str, Settings], out: Path) -> dict[str, str]:
     failed = {}
     for name, settings in runs.items():
         try:
-            run(settings, out / name, extend=(out / name / "run.json").exists())
+            run(settings, out / name, extend=holds_a_run(out / name))
         except KeyboardInterrupt:
             raise Stopped(f"stopped; what is done is in {out}, and the same command goes on from there") from None
         except Stopped:
@@ -142,13 +142,13 @@ def _run(runs: dict[str, Settings], out: Path) -> dict[str, str]:
 
 
 def _is_done(folder: Path, settings: Settings) -> bool:
-    if not (folder / "run.json").exists():
+    if not holds_a_run(folder):
         return False
     return set(settings.plan.all_names()) <= Store(folder).done()
 
 
 def _rows(folder: Path) -> list[Row]:
-    return Store(folder).rows() if (folder / "run.json").exists() else []
+    return Store(folder).rows() if holds_a_run(folder) else []
 
 
 def _time(hours: float) -> str:

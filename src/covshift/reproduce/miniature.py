@@ -6,7 +6,7 @@ who wins and by how much, not to be met.
 
 from collections.abc import Sequence
 
-from covshift.bench.methods import GRID_IMAGES, GRID_PRIORS, batch
+from covshift.bench.methods import GRID_IMAGES, GRID_PRIORS, SCENARIOS, batch
 from covshift.corruptions import names
 from covshift.reproduce.figures import published_grid
 from covshift.reproduce.places import BUILTIN
@@ -31,11 +31,11 @@ def _robust() -> Target:
         "resnet20-augmix": ("AugMix", (65.27, 55.40, 51.0)),
         "resnet20-noise": ("noise (the paper: ANT)", (63.37, 56.10, 53.57)),
     }
-    jobs = {model: _on(model, "none", "partial", "full", holdout=True) for model in rows}
+    jobs = {model: _on(model, *SCENARIOS, holdout=True) for model in rows}
     numbers = tuple(
         Number(label, method, jobs[model].name, Metric("top1", method), value)
         for model, (label, values) in rows.items()
-        for method, value in zip(("none", "partial", "full"), values, strict=True)
+        for method, value in zip(SCENARIOS, values, strict=True)
     )
     return Target("table1", "Robust networks under corruptions", tuple(jobs.values()), numbers)
 
