@@ -90,11 +90,11 @@ RECIPES = {
     recipe.name: recipe
     for recipe in (
         Recipe("resnet20", epochs=48, cycles=2),
-        Recipe("resnet32", depth=32, epochs=16),
-        Recipe("resnet20-augmix", augment="augmix", start="resnet20", epochs=5, rate=0.1),
-        Recipe("resnet20-noise", augment="noise", start="resnet20", epochs=6, rate=0.1),
-        Recipe("resnet20-gn", norm="group", epochs=16, rate=0.1),
-        Recipe("resnet20-fixup", norm="fixup", epochs=16, rate=0.1),
+        Recipe("resnet32", depth=32, epochs=10),
+        Recipe("resnet20-augmix", augment="augmix", start="resnet20", epochs=4, rate=0.1),
+        Recipe("resnet20-noise", augment="noise", start="resnet20", epochs=4, rate=0.1),
+        Recipe("resnet20-gn", norm="group", epochs=10, rate=0.1),
+        Recipe("resnet20-fixup", norm="fixup", epochs=10, rate=0.1),
         # As in the paper: SGD at 0.1 with momentum 0.9, weight decay 1e-4, 100 epochs in batches of 256.
         *(
             Recipe(f"resnet{depth}-{short}", data="imagenet", depth=depth, norm=norm, **_PAPER)
