@@ -3,9 +3,11 @@
 import pytest
 import torch
 from networks import FAMILIES, family, randomise, relative, tiny
+from runs import OPTIONS, workplace
 from torch import nn
 
 from covshift.bench.fold import Folding, find_pairs
+from covshift.bench.run import run
 
 
 @pytest.mark.parametrize("name", ["resnet18", "mobilenet_v2", "densenet121", "efficientnet_b0"])
@@ -70,3 +72,11 @@ def test_layers_with_hooks_or_shared_weights_stay():
     shared[2].weight = shared[0].weight
     assert find_pairs(shared, x) == []
     assert find_pairs(randomise(Looks("plain"), dtype=torch.bfloat16), x.bfloat16()) == []
+
+
+def test_the_source_statistics_are_folded_once_for_a_run(tmp_path, monkeypatch):
+    monkeypatch.chdir(workplace(tmp_path))
+    folded, fold = [], Folding.fold
+    monkeypatch.setattr(Folding, "fold", lambda self, images: folded.append(images) or fold(self, images))
+    run({**OPTIONS, "corruptions": "contrast", "severities": "1,5", "methods": "none,reverse"}, "out", show=False)
+    assert len(folded) == 1 + 3  # those of each condition anew, for reverse

@@ -58,6 +58,7 @@ class Evaluator:
         self._memory = memory
         self._advance = advance
         self._folding = Folding(model.module)
+        self._as_it_came: nn.Module | None = None
         self.device = next((tensor.device for tensor in model.module.parameters()), torch.device("cpu"))
 
     def show(self, condition: Condition) -> Shown:
@@ -93,7 +94,7 @@ class Evaluator:
             with adapt(self.model.module, Stream(method.prior or 0, method.decay, sync=shown.spread(n))):
                 self._plain(shown.in_turn(n), score)
         elif method.kind == "none":
-            self._frozen(shown.batches(self.batch_size), score)
+            self._as_it_came = self._frozen(shown.batches(self.batch_size), score, self._as_it_came)
         elif method.n is None:
             target = self._whole(shown.batches(self.batch_size), score.add, method.prior or 0)
         elif method.n > self.batch_size:
@@ -110,14 +111,14 @@ class Evaluator:
         for batch in batches:
             score.add(batch.labels, self.model.module(self._input(batch)))
 
-    def _frozen(self, batches: Iterator[Images], score: "Score") -> None:
-        """The same for a model whose statistics stay as they are, which then need no layers of their own."""
-        module: nn.Module | None = None
+    def _frozen(self, batches: Iterator[Images], score: "Score", folded: nn.Module | None = None) -> nn.Module | None:
+        """The same for a model whose statistics stay as they are: they are folded in, unless that was done before."""
         for batch in batches:
             images = self._input(batch)
-            if module is None:
-                module = self._folding.fold(images)
-            score.add(batch.labels, module(images))
+            if folded is None:
+                folded = self._folding.fold(images)
+            score.add(batch.labels, folded(images))
+        return folded
 
     def _whole(
         self, batches: Iterator[Images], collect: Callable[[np.ndarray, Tensor], None], prior: float
