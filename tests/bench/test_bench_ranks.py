@@ -17,6 +17,24 @@ from covshift.data.selection import Selection
 
 METHODS = "none,partial,full,reverse,batch:n=5,N=2,batch:n=30,N=4,stream:n=1,N=4,stream:n=5,N=4"
 CHANGES = {"corruptions": "fog,spatter", "severities": "5", "methods": METHODS, "batch_size": 16}
+ODD = """
+import os
+
+import nets
+from torch import nn
+
+class Odd(nn.Sequential):
+    calls = 0
+
+    def forward(self, x):
+        self.calls += 1
+        if os.environ["RANK"] == "1" and self.calls == 2:
+            raise RuntimeError("only here")
+        return super().forward(x)
+
+def net():
+    return Odd(*nets.net())
+"""
 LAUNCH = [
     sys.executable,
     "-m",
@@ -51,10 +69,16 @@ def test_two_ranks_give_the_rows_of_one_process(here):
     assert by_cell("ranks") == by_cell("one")
 
 
-def test_an_error_ends_all_ranks(here):
-    done = torchrun("--model", "py:nets:broken", "--methods", "none", "--out", "out")
+# In a stream the other rank waits for statistics when one fails, and cannot be told.
+@pytest.mark.parametrize(
+    ("model", "method", "words"),
+    [("py:nets:broken", "none", "NaN or infinite"), ("py:odd:net", "stream:n=10,N=4", "only here")],
+)
+def test_an_error_ends_all_ranks(here, model, method, words):
+    (here / "odd.py").write_text(ODD)
+    done = torchrun("--model", model, "--methods", method, "--out", "out")
     assert done.returncode != 0
-    assert "NaN or infinite" in done.stderr
+    assert words in done.stderr
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 3, 8])

@@ -7,7 +7,7 @@ them do their part of it. Statistics are pooled by the core, and counts of error
 import itertools
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from datetime import timedelta
 from typing import Any
 
@@ -47,6 +47,15 @@ def joined() -> Iterator[None]:
 def is_first() -> bool:
     """Whether this process writes and shows things; one without ranks does."""
     return not has_ranks() or dist.get_rank() == 0
+
+
+def from_first(thing: Any) -> Any:
+    """What the first rank brings, on all of them; without ranks, what is brought."""
+    if not has_ranks():
+        return thing
+    box = [thing]
+    dist.broadcast_object_list(box, src=0, device=torch.device("cpu"))
+    return box[0]
 
 
 def own_device(name: str) -> str:
@@ -126,52 +135,45 @@ class RankEvaluator(Evaluator):
     def run(self, shown: Shown, method: Method, target: Statistics | None = None) -> tuple[Errors, Statistics | None]:
         """Evaluate a method in a condition, together with the other ranks; see `Evaluator`."""
         if self._rank == 0:
-            _tell(Cell(shown.condition, method))
+            from_first(Cell(shown.condition, method))
         return super().run(shown, method, target)
 
     def _run(self, shown: Shown, method: Method, target: Statistics | None, score: Score) -> Statistics | None:
+        # In a stream that is spread the others wait for statistics, and would not hear: they end with this process.
+        in_step = method.kind == "stream" and shown.spread(method.n or 1)
         try:
-            with telling_others(self.device):
+            with nullcontext() if in_step else telling_others(self.device):
                 target = super()._run(shown, method, target, score)
             least(0, self.device)
         except Exception:
             self.failed = True
             raise
-        counts = torch.tensor([score.images, score.top1, score.top5], device=self.device)
+        mine = score.images
+        counts = torch.tensor([mine, score.top1, score.top5], device=self.device)
         dist.all_reduce(counts)
         score.images, score.top1, score.top5 = counts.tolist()
+        self._advance(score.images - mine)  # what the others have done
         return target
 
 
 @contextmanager
 def leading(work: Work) -> Iterator[None]:
     """On the first rank, a block in which `work` is done; the others are told when it is over."""
-    end = _FAILED
     try:
         yield
-        end = _DONE
-    finally:
+    except Exception:
         if not (isinstance(work.evaluator, RankEvaluator) and work.evaluator.failed):  # then all know already
-            _tell(end)
+            from_first(_FAILED)
+        raise
+    from_first(_DONE)
 
 
 def follow(work: Work) -> None:
     """On the other ranks: do what the first one says, until it is done."""
-    while isinstance(order := _hear(), Cell):
+    while isinstance(order := from_first(None), Cell):
         work.run(order)
     if order == _FAILED:
         raise CovshiftError("another rank failed; its error is in its own output")
-
-
-def _tell(order: Cell | str) -> None:
-    dist.broadcast_object_list([order], src=0, device=torch.device("cpu"))
-
-
-def _hear() -> Cell | str:
-    box: list[Any] = [None]
-    dist.broadcast_object_list(box, src=0, device=torch.device("cpu"))
-    order: Cell | str = box[0]
-    return order
 
 
 def _cut(places: range, size: int) -> Iterator[range]:
