@@ -10,6 +10,16 @@ import typer
 from covshift import __version__
 from covshift.errors import CovshiftError, Stopped
 
+# Where a run is computed, the same for all commands that run the benchmark.
+Engine = Annotated[str, typer.Option(help="What computes: local, this process, or ray.")]
+Address = Annotated[str | None, typer.Option(help="Of a Ray cluster, e.g. auto.", show_default="Ray is started here")]
+Workers = Annotated[int | None, typer.Option(help="Of Ray.", show_default="as many as there is room for")]
+WorkerCpus = Annotated[float, typer.Option(help="That each Ray worker takes.")]
+WorkerGpus = Annotated[float | None, typer.Option(help="Likewise, e.g. 0.5.", show_default="1 if there are any")]
+ShardOf = Annotated[
+    str | None, typer.Option(metavar="I/K", help="Only every K-th condition, from the I-th on, for array jobs.")
+]
+
 app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
@@ -163,18 +173,12 @@ def bench(
     threads: Annotated[int | None, typer.Option(help="That torch may use.")] = None,
     extend: Annotated[bool, typer.Option("--extend", help="Add conditions and methods to the run in --out.")] = False,
     baseline: Annotated[Path | None, typer.Option(help="A run to measure mCE against, in AlexNet's place.")] = None,
-    engine: Annotated[str, typer.Option(help="What computes: local, this process, or ray.")] = "local",
-    address: Annotated[
-        str | None, typer.Option(help="Of a Ray cluster, e.g. auto.", show_default="Ray is started here")
-    ] = None,
-    workers: Annotated[int | None, typer.Option(help="Of Ray.", show_default="as many as there is room for")] = None,
-    worker_cpus: Annotated[float, typer.Option(help="That each Ray worker takes.")] = 1,
-    worker_gpus: Annotated[
-        float | None, typer.Option(help="Likewise, e.g. 0.5.", show_default="1 if there are any")
-    ] = None,
-    shard: Annotated[
-        str | None, typer.Option(metavar="I/K", help="Only every K-th condition, from the I-th on, for array jobs.")
-    ] = None,
+    engine: Engine = "local",
+    address: Address = None,
+    workers: Workers = None,
+    worker_cpus: WorkerCpus = 1,
+    worker_gpus: WorkerGpus = None,
+    shard: ShardOf = None,
     merge: Annotated[
         bool, typer.Option("--merge", help="Put shards together, or with --out any parts of a run.")
     ] = False,
@@ -262,6 +266,12 @@ def reproduce(
     limit: Annotated[int | None, typer.Option(min=1, help="A subset of so many images, balanced.")] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
     out: Annotated[Path, typer.Option(help="For the runs; the same command goes on there.")] = Path("runs/reproduce"),
+    engine: Engine = "local",
+    address: Address = None,
+    workers: Workers = None,
+    worker_cpus: WorkerCpus = 1,
+    worker_gpus: WorkerGpus = None,
+    shard: ShardOf = None,
     show: Annotated[bool, typer.Option("--list", help="List what can be reproduced.")] = False,
     dry: Annotated[bool, typer.Option("--dry-run", help="Only say what would run, and how long.")] = False,
     json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
@@ -274,7 +284,10 @@ def reproduce(
     covshift reproduce table1 --imagenet-c DIR --row AugMix
 
     covshift reproduce all --builtin
+
+    covshift reproduce table1 --imagenet-c DIR --engine ray --address auto
     """
+    from covshift.bench.command import where
     from covshift.reproduce import command
     from covshift.reproduce.places import Places, parse_weights
 
@@ -293,7 +306,11 @@ def reproduce(
         folders = {name: folder for name, folder in named.items() if folder is not None}
         places = Places(folders, parse_weights(weights or []), limit, device)
         kind = "json" if json else "markdown" if markdown else "text"
-        if not command.run(what, places, out, row or [], say, builtin=builtin, show=show, dry=dry, kind=kind):
+        place = where(engine, address, workers, worker_cpus, worker_gpus, shard)
+        well = command.run(
+            what, places, out, row or [], say, builtin=builtin, show=show, dry=dry, kind=kind, where=place
+        )
+        if not well:
             raise typer.Exit(1)
 
 

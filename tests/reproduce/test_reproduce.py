@@ -1,6 +1,8 @@
 """`covshift reproduce`: what the paper's tables need, its numbers, and the miniature from end to end."""
 
 import json
+from contextlib import nullcontext
+from importlib import import_module
 from pathlib import Path
 
 import numpy as np
@@ -10,9 +12,11 @@ from safetensors.torch import save_file
 from typer.testing import CliRunner
 
 from covshift import CovshiftError
+from covshift.bench.merge import merge
 from covshift.bench.metrics import ALEXNET
 from covshift.bench.settings import Settings
 from covshift.bench.store import Row, Store
+from covshift.bench.where import Shard, Where
 from covshift.cli import app
 from covshift.corruptions import names
 from covshift.models import builtin
@@ -206,6 +210,33 @@ def test_another_table_adds_its_methods_to_the_run(tiny_builtins, tmp_path, monk
     assert len(Store(tmp_path / "resnet20-builtin").rows()) == 150
     assert "difference" in text.text
     assert text.failed == {}
+
+
+def test_shards_are_merged_into_the_same_table(tiny_builtins, tmp_path, monkeypatch):
+    places = Places(builtin=tiny_builtins, limit=4, device="cpu")
+    monkeypatch.setattr(estimate, "measure", lambda device: 1e9)
+    found, said = command.choose("table4", ["BN"], builtin=True), []
+    for number in range(2):
+        shard = Where(shard=Shard(number, 2))
+        text = command.reproduce(found, places, tmp_path / "parts", said.append, where=shard).text
+        assert f"{2 - 2 * number} of {2 - 2 * number} cells done" in text
+    assert merge([tmp_path / "parts"]) == [tmp_path / "parts" / "resnet20-builtin-mixed"]
+    said.clear()
+    merged = command.reproduce(found, places, tmp_path / "parts", said.append).text
+    assert said == []  # nothing is left to run
+    assert merged == command.reproduce(found, places, tmp_path / "whole", said.append).text
+
+
+def test_the_engine_is_the_one_asked_for(tiny_builtins, tmp_path, monkeypatch):
+    asked = []
+    monkeypatch.setattr(estimate, "measure", lambda device: 1e9)
+    monkeypatch.setattr("covshift.bench.ray.cluster", nullcontext)
+    monkeypatch.setattr(import_module("covshift.bench.run"), "run", lambda *args, where, **options: asked.append(where))
+    options = ["reproduce", "table4", "--builtin", "--row", "BN", "--out", str(tmp_path / "out")]
+    done = CliRunner().invoke(app, [*options, "--engine", "ray", "--address", "auto", "--worker-gpus", "0.5"])
+    assert done.exit_code == 0, done.output
+    assert asked == [Where("ray", address="auto", gpus=0.5)]
+    assert "did you mean 'ray'" in CliRunner().invoke(app, [*options, "--engine", "rey"]).stderr
 
 
 def test_a_run_that_fails_does_not_stop_the_others(tiny_builtins, tmp_path, monkeypatch):

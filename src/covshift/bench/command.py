@@ -1,7 +1,7 @@
 """What `covshift bench` does with its arguments."""
 
-from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -53,36 +53,46 @@ def bench(
     baseline: Path | None,
 ) -> str:
     """Run what is left to run, and give the table; with a shard, only say how far it is."""
-    from covshift.allocator import keep_freed_memory
-    from covshift.bench.ranks import is_first, joined
+    from covshift.bench.ranks import is_first
     from covshift.bench.run import run
 
-    keep_freed_memory()
     runs = read_runs(values, config)
     if out is None:
         raise CovshiftError("expected a folder for the results, e.g. --out runs/r18")
     if baseline is not None:
         read_baseline(baseline)  # better now than after hours
-    try:
-        with joined(), together(where):
-            for name, settings in runs.items():
-                run(settings, out / name, extend=extend, where=where)
-            if not is_first():
-                return ""  # one of the ranks shows the table
-    except KeyboardInterrupt:
-        raise Stopped(f"stopped; what is done is in {out}, and the same command goes on from there") from None
+    with together(where, out):
+        for name, settings in runs.items():
+            run(settings, out / name, extend=extend, where=where)
+        if not is_first():
+            return ""  # one of the ranks shows the table
     if where.shard:
-        return "\n\n".join(_status(Store(where.shard.folder(out / name)), where.shard) for name in runs)
+        return parts([out / name for name in runs], where.shard)
     return table(out, "text", baseline)
 
 
-def together(where: Where) -> AbstractContextManager[None]:
-    """A block whose runs share one connection to Ray, where they are on Ray."""
-    if where.engine != "ray":
-        return nullcontext()
-    from covshift.bench.ray import cluster
+@contextmanager
+def together(where: Where, out: Path) -> Iterator[None]:
+    """A block of runs in `out`, which share the ranks of torchrun or one connection to Ray."""
+    from covshift.allocator import keep_freed_memory
+    from covshift.bench.ranks import joined
 
-    return cluster(where)
+    keep_freed_memory()
+    try:
+        with ExitStack() as stack:
+            stack.enter_context(joined())
+            if where.engine == "ray":
+                from covshift.bench.ray import cluster
+
+                stack.enter_context(cluster(where))
+            yield
+    except KeyboardInterrupt:
+        raise Stopped(f"stopped; what is done is in {out}, and the same command goes on from there") from None
+
+
+def parts(folders: Sequence[Path], shard: Shard) -> str:
+    """How far a shard of each run is."""
+    return "\n\n".join(_status(Store(shard.folder(folder)), shard) for folder in folders)
 
 
 def merge(folders: Sequence[Path], out: Path | None) -> str:

@@ -54,7 +54,7 @@ def run(
     if not isinstance(settings, Settings):
         settings = Settings.read(dict(settings))
     whole, shard = Path(out), where.shard
-    out = shard.folder(whole) if shard else whole
+    out = where.folder(whole)
     elsewhere = (lambda: rows_in(shard.others(whole))) if shard else list
     with joined(), Screen(show and is_first()) as screen:
         screen.say(f"{settings.model} on {settings.data}, into {out}")

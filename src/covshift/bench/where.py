@@ -82,6 +82,14 @@ class Where:
         if not self.cpus > 0 or not (self.gpus is None or self.gpus >= 0):
             raise CovshiftError(f"expected CPUs above 0 and GPUs from 0 for a worker, got {self.cpus} and {self.gpus}")
 
+    def folder(self, out: Path) -> Path:
+        """Where results are written, of a run whose folder is `out`."""
+        return self.shard.folder(out) if self.shard else out
+
+    def part(self, things: Sequence[Thing]) -> tuple[Thing, ...]:
+        """Those of the things that are computed here."""
+        return self.shard.part(things) if self.shard else tuple(things)
+
 
 HERE = Where()
 """In this process."""

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from covshift.bench.settings import Settings
 from covshift.bench.store import Row, Store, holds_a_run
+from covshift.bench.where import HERE, Where
 from covshift.errors import CovshiftError, Stopped, plural, unknown
 from covshift.reproduce.compare import compare, write
 from covshift.reproduce.figures import FIGURES
@@ -92,9 +93,16 @@ def plan(found: Sequence[Target], places: Places) -> tuple[dict[str, Settings], 
 
 
 def reproduce(
-    found: Sequence[Target], places: Places, out: Path, say: Say, *, dry: bool = False, kind: str = "text"
+    found: Sequence[Target],
+    places: Places,
+    out: Path,
+    say: Say,
+    *,
+    dry: bool = False,
+    kind: str = "text",
+    where: Where = HERE,
 ) -> Outcome:
-    """Estimate, run what is left to run, and compare.
+    """Estimate, run what is left to run, and compare; with a shard, only say how far its runs are.
 
     Args:
         found: what to reproduce.
@@ -103,37 +111,55 @@ def reproduce(
         say: told what is about to be done, and what cannot.
         dry: only estimate.
         kind: of the table: text, markdown or json.
+        where: the engine that computes.
     """
-    from covshift.reproduce.estimate import hours
+    from covshift.bench.command import parts, together
+    from covshift.bench.ranks import from_first, is_first
 
     runs, missing = plan(found, places)
-    for name, why in missing.items():
-        say(f"left out: {name}: {why}")
-    if left := {name: settings for name, settings in runs.items() if not _is_done(out / name, settings)}:
-        times = hours(left)
-        for name, each in times.items():
-            say(f"{name}: {plural(len(runs[name].plan.all_names()), 'cell')}, about {_time(each)}")
-        say(f"{plural(len(times), 'run')}, about {_time(sum(times.values()))} of forward passes on this device")
     if dry:
+        _announce(runs, missing, out, where, say)
         return Outcome("", {})
-    failed = _run(left, out)
+    with together(where, out):
+        left = from_first(_announce(runs, missing, out, where, say) if is_first() else None)
+        failed = _run(left, out, where)
+        if not is_first():
+            return Outcome("", failed)  # one of the ranks shows the tables
     for name, why in failed.items():
         say(f"failed: {name}: {why}")
-    rows = {name: _rows(out / name) for name in runs}
     if len(failed) == len(runs):
         raise CovshiftError("no run succeeded")
+    if where.shard:
+        return Outcome(parts([out / name for name in runs if name not in failed], where.shard), failed)
+    rows = {name: _rows(out / name) for name in runs}
     return Outcome(write([(target, compare(target, rows)) for target in found], kind), failed)
 
 
-def _run(runs: dict[str, Settings], out: Path) -> dict[str, str]:
+def _announce(
+    runs: dict[str, Settings], missing: dict[str, str], out: Path, where: Where, say: Say
+) -> dict[str, Settings]:
+    """Say what cannot be run, and how long the rest takes; give what is left to run."""
+    from covshift.reproduce.estimate import hours
+
+    for name, why in missing.items():
+        say(f"left out: {name}: {why}")
+    cells = {name: settings.plan.names_of(where.part(settings.plan.conditions)) for name, settings in runs.items()}
+    left = {name: settings for name, settings in runs.items() if not _has(where.folder(out / name), cells[name])}
+    if left:
+        times = {name: each * len(cells[name]) / len(runs[name].plan.all_names()) for name, each in hours(left).items()}
+        for name, each in times.items():
+            say(f"{name}: {plural(len(cells[name]), 'cell')}, about {_time(each)}")
+        say(f"{plural(len(times), 'run')}, about {_time(sum(times.values()))} of forward passes on this device")
+    return left
+
+
+def _run(runs: dict[str, Settings], out: Path, where: Where) -> dict[str, str]:
     from covshift.bench.run import run
 
     failed = {}
     for name, settings in runs.items():
         try:
-            run(settings, out / name, extend=holds_a_run(out / name))
-        except KeyboardInterrupt:
-            raise Stopped(f"stopped; what is done is in {out}, and the same command goes on from there") from None
+            run(settings, out / name, extend=holds_a_run(where.folder(out / name)), where=where)
         except Stopped:
             raise
         except CovshiftError as error:
@@ -141,10 +167,8 @@ def _run(runs: dict[str, Settings], out: Path) -> dict[str, str]:
     return failed
 
 
-def _is_done(folder: Path, settings: Settings) -> bool:
-    if not holds_a_run(folder):
-        return False
-    return set(settings.plan.all_names()) <= Store(folder).done()
+def _has(folder: Path, cells: list[str]) -> bool:
+    return holds_a_run(folder) and set(cells) <= Store(folder).done()
 
 
 def _rows(folder: Path) -> list[Row]:
@@ -166,6 +190,7 @@ def run(
     show: bool,
     dry: bool,
     kind: str,
+    where: Where = HERE,
 ) -> bool:
     """The command: list, estimate or run; give whether all went well."""
     if show or name is None:
@@ -173,7 +198,7 @@ def run(
         return True
     if builtin and places.limit is None:
         places = Places(places.folders, places.weights, IMAGES, places.device, places.builtin)
-    text, failed = reproduce(choose(name, rows, builtin=builtin), places, out, say, dry=dry, kind=kind)
+    text, failed = reproduce(choose(name, rows, builtin=builtin), places, out, say, dry=dry, kind=kind, where=where)
     if text:
         sys.stdout.write(text + "\n")
     return not failed
