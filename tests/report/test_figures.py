@@ -7,7 +7,9 @@ import json
 import pytest
 from made_up import make_run
 
-from covshift.bench.metrics import rate
+from covshift.bench.methods import GRID_PRIORS
+from covshift.bench.metrics import ALEXNET, rate
+from covshift.corruptions import names
 from covshift.errors import CovshiftError
 from covshift.report import architectures, batches, compare, natural
 from covshift.report.command import report, sections, written_readme
@@ -52,6 +54,37 @@ def test_the_best_prior_is_chosen_on_the_holdout_corruptions(tmp_path):
             both[row.n, row.prior] += row.top1_errors
     least = min(both.values())
     assert both[64, batches.chosen(result, metric([result]))[64]] == least
+
+
+def test_the_best_prior_of_half_a_grid_is_one_that_was_run_on_the_holdout_corruptions(tmp_path):
+    folder = make_run(tmp_path / "a", **SMALL, grid=True)
+    lines = (folder / "rows.jsonl").read_text().splitlines(keepends=True)
+    kept = [line for line in lines if not ('"spatter/3/' in line and any(f'N={N}"' in line for N in (1, 2, 256)))]
+    (folder / "rows.jsonl").write_text("".join(kept))
+    (result,) = gather([folder]).results
+    assert not {1, 2, 256} & set(batches.chosen(result, metric([result])).values())
+
+
+def test_priors_for_imagenet_are_chosen_by_corruption_errors(tmp_path):
+    (result,) = gather([make_run(tmp_path / "a", imagenet=True, grid=True, corruptions="holdout,fog")]).results
+    by_hand = dict.fromkeys(GRID_PRIORS, 0.0)
+    for row in result.rows:
+        if row.corruption in names("holdout") and row.n == 2 and row.method.startswith("batch"):
+            by_hand[row.prior] += row.top1_errors / ALEXNET[row.corruption]
+    assert batches.chosen(result, metric([result]))[2] == min(by_hand, key=by_hand.get)
+
+
+def test_natural_images_leave_the_others_their_mce(tmp_path):
+    runs = [make_run(tmp_path / "a", imagenet=True), make_run(tmp_path / "r", imagenet=True, corruptions="none")]
+    assert metric(gather(runs).results).name == "mCE"
+
+
+def test_an_infinite_prior_leaves_the_charts_alone(tmp_path):
+    methods = "none,batch:n=8,N=inf,batch:n=32,N=inf,batch:n=8,N=4,batch:n=32,N=4"
+    (result,) = results(tmp_path, "a", methods=methods)
+    assert set(result.batches) == {(8, 4.0), (32, 4.0)}
+    assert all("Infinity" not in json.dumps(figure.spec) for figure in parts_of([result]))
+    assert "batch:n=8,N=inf" in [line[1].text for line in batches.methods_table([result])[0].lines]
 
 
 def test_what_is_missing_is_said_with_a_command(tmp_path):

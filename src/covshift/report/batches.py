@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 
-from covshift.corruptions import names
 from covshift.report.figure import (
     Figure,
     Row,
@@ -63,16 +62,20 @@ def methods_table(results: Sequence[Result]) -> list[Sheet]:
 
 
 def chosen(result: Result, found: Metric) -> dict[int, float]:
-    """The best N for each n: by the error on the holdout corruptions, or by the metric where there are none."""
-    held = [c for c in result.run.settings.plan.conditions if c.corruption in names("holdout")]
-
-    def score(name: str) -> float:
-        rate = result.mean(name, held) if held else None
-        return rate.value if rate else found.of(result, name) or 0.0
-
-    measured = _measured(result)
-    sizes = sorted({n for n, _ in measured})
-    return {n: min((N for m, N in measured if m == n), key=lambda N: score(measured[n, N])) for n in sizes}
+    """The best N for each n: of those that were run on the holdout corruptions, or by the metric where none was."""
+    measured, best_prior = _measured(result), {}
+    for size in sorted({n for n, _ in measured}):
+        names = {N: name for (n, N), name in measured.items() if n == size}
+        held = {N: result.on_holdout(name) for N, name in names.items()}
+        scores = (
+            held
+            if any(score is not None for score in held.values())
+            else {N: found.of(result, name) for N, name in names.items()}
+        )
+        known = {N: score for N, score in scores.items() if score is not None}
+        if known:
+            best_prior[size] = min(known, key=known.__getitem__)
+    return best_prior
 
 
 def low_resource(results: Sequence[Result], found: Metric) -> list[Part]:

@@ -21,9 +21,10 @@ class Metric(NamedTuple):
 
 
 def metric(results: Sequence[Result]) -> Metric:
-    """The metric that all of these results have."""
-    if results and all(result.mce("none") is not None for result in results):
-        yardsticks = {result.yardstick.name for result in results if result.yardstick}
+    """The metric that all of these results have; those without corruptions, which have none, do not count."""
+    corrupted = [result for result in results if result.mean("none") is not None]
+    if corrupted and all(result.mce("none") is not None for result in corrupted):
+        yardsticks = {result.yardstick.name for result in corrupted if result.yardstick}
         return Metric("mCE", f"mCE in % ({', '.join(sorted(yardsticks))} = 100)", _mce)
     return Metric("mean error", "mean error in %", _mean)
 

@@ -105,5 +105,6 @@ def _kind(part: Part) -> str:
 def _json(value: Any) -> str:
     import markupsafe
 
-    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    # A page whose scripts cannot read a number draws no chart at all: better no page.
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     return markupsafe.Markup(text.replace("<", "\\u003c"))  # noqa: S704

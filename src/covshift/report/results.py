@@ -1,5 +1,6 @@
 """`Result`: a run folder as the report sees it, and how the folders are found."""
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -108,11 +109,19 @@ class Result:
         rows = self.table.get(method, {})
         return mce({c: row.top1_errors / row.images for c, row in rows.items()}, self.yardstick)
 
+    def on_holdout(self, method: str) -> float | None:
+        """What N is chosen by: the error on the holdout corruptions, in units of the yardstick's where there is one."""
+        weights = self.yardstick.errors if self.yardstick else {}
+        rates = [(self.rate(method, c), weights.get(c.corruption, 1.0)) for c in self.run.settings.plan.holdout]
+        found = [rate.value / weight for rate, weight in rates if rate is not None]
+        return math.fsum(found) if found and len(found) == len(rates) else None
+
     @cached_property
     def batches(self) -> dict[tuple[int, float], str]:
-        """The methods with statistical batches of n images and a prior of N, by (n, N)."""
+        """The methods with statistical batches of n images and a prior of N, by (n, N); N = ∞ is no adaptation."""
         parsed = {name: parse_method(name) for name in self.methods if name.startswith("batch:")}
-        return {(each.n or 0, each.prior or 0.0): name for name, each in parsed.items()}
+        found = {(each.n or 0, each.prior or 0.0): name for name, each in parsed.items()}
+        return {key: name for key, name in found.items() if math.isfinite(key[1])}
 
 
 class Gathered(NamedTuple):
