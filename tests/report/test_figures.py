@@ -11,12 +11,12 @@ from covshift.bench.methods import GRID_PRIORS
 from covshift.bench.metrics import ALEXNET, rate
 from covshift.corruptions import names
 from covshift.errors import CovshiftError
-from covshift.report import architectures, batches, compare, natural
+from covshift.report import architectures, batches, compare, natural, overview
 from covshift.report.command import report, sections, written_readme
-from covshift.report.figure import Figure
+from covshift.report.figure import WIDTH, Figure
 from covshift.report.files import svg
 from covshift.report.metric import metric
-from covshift.report.naming import family, large_scale, norm, without_norm
+from covshift.report.naming import family, file_name, large_scale, norm, without_norm
 from covshift.report.parts import Gap
 from covshift.report.results import gather
 from covshift.report.sheet import Sheet
@@ -122,6 +122,51 @@ def test_names_say_what_a_model_is(tmp_path, model, kind, normalised, base):
     (result,) = results(tmp_path, "a", model=model, corruptions="fog", methods="none")
     assert (family(result), norm(result), without_norm(result)) == (kind, normalised, base)
     assert large_scale(result) == ("wsl" in model)
+
+
+@pytest.mark.parametrize(
+    ("model", "methods", "normalised", "large"),
+    [
+        ("m:campaign", "none,full", "BN", False),
+        ("m:vgg16", "none", "", False),
+        ("m:vgg16_bn", "none", "BN", False),
+        ("m:resnet-big-x", "none", "BN", False),
+        ("m:resnet20gn", "none", "GN", False),
+        ("m:vit_base_patch16_clip_224.openai", "none", "", True),
+    ],
+)
+def test_names_do_not_say_more_than_they_do(tmp_path, model, methods, normalised, large):
+    (result,) = results(tmp_path, "a", model=model, corruptions="fog", methods=methods)
+    assert (norm(result), large_scale(result)) == (normalised, large)
+
+
+def test_means_over_other_conditions_are_said_to_be(tmp_path):
+    whole = results(tmp_path, "resnet20", model="builtin:resnet20")
+    part = results(tmp_path, "gn", model="builtin:resnet20-gn", methods="none", severities="3")
+    note = "means are not over the same conditions: resnet20 2 × 1, 3, gn 2 × 3"
+    sheet = architectures.norms([*whole, *part], metric(whole))
+    assert sheet.notes == (note,)
+    assert note in overview.table([*whole, *part]).notes
+    scatter = architectures.scatter([*whole, *part], metric(whole))
+    assert all(note.capitalize() in figure.caption for figure in scatter)
+    assert not overview.table([*whole, *results(tmp_path, "twin")]).notes
+
+
+def test_names_that_differ_have_files_that_do(tmp_path):
+    found = results(tmp_path, "a b", "a+b", "a-b")
+    assert len({file_name(result) for result in found}) == 3
+
+
+def test_a_name_is_no_width(tmp_path):
+    chart = overview.chart(results(tmp_path, "container", "other"))[0].on_paper()
+    assert chart["width"] == WIDTH
+    assert "container" in json.dumps(chart["layer"])
+
+
+def test_a_lonely_batch_size_does_not_hide_a_curve(tmp_path):
+    methods = "none,batch:n=64,N=0,batch:n=8,N=4,batch:n=64,N=4"
+    (drawn,) = natural.curves(results(tmp_path, "a", methods=methods))
+    assert [(row["n"], row["prior"]) for row in drawn.rows][:2] == [(8, "N = 4"), (64, "N = 4")]
 
 
 def test_natural_runs_and_mixtures_have_lines(tmp_path):

@@ -155,6 +155,8 @@ def test_mce_against_another_run(tmp_path):
     place = head.index("mCE none")
     assert first[place] == "100.0"
     assert float(second[place]) > 100
+    before, after, change = (float(second[head.index(f"mCE {name}")]) for name in ("none", "full", "Δ"))
+    assert change == pytest.approx(after - before, abs=0.11)
 
 
 def test_hostile_names_are_text(tmp_path):
@@ -176,6 +178,12 @@ def test_gains_may_be_chance_or_losses(tmp_path):
     assert "gives back 10.0" in told(200)
     assert "costs 10.0 more" in told(400)
     assert "may be chance" in told(301)
+
+
+def test_images_as_they_are_have_a_sentence(tmp_path):
+    folder = make_run(tmp_path / "camera", 0.3, corruptions="none", methods="none,full")
+    told = overview.sentence(gather([folder]).results[0])
+    assert told.startswith(f"errs on {by_hand(folder, 'none', ['clean']):.1f} % of the images. Full adaptation changes")
 
 
 SHEET = Sheet(

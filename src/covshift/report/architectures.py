@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from covshift.report.figure import Row, data, figure, legend, palette, shapes
 from covshift.report.measure import Shift
-from covshift.report.metric import Metric, metric
+from covshift.report.metric import Metric, metric, uneven
 from covshift.report.naming import family, large_scale, norm, simclr, without_norm
 from covshift.report.parts import Gap, Part, Section
 from covshift.report.results import Result
@@ -29,10 +29,12 @@ def section(results: Sequence[Result], shifts: Mapping[str, Shift]) -> Section:
 def scatter(results: Sequence[Result], found: Metric) -> list[Part]:
     """The metric against clean error, and against the number of parameters."""
     rows: list[Row] = []
+    drawn: list[Result] = []
     for result in results:
         clean, before = result.rate("none"), found.of(result, "none")
         if clean is None or before is None:
             continue
+        drawn.append(result)
         after = found.of(result, result.adapted) if result.adapted else None
         row = {
             "model": result.name,
@@ -44,12 +46,13 @@ def scatter(results: Sequence[Result], found: Metric) -> list[Part]:
         if after is not None:
             rows.append({**row, "adapted": "after", "error": after})
     title = f"Clean error and {found.name}"
-    if len({row["model"] for row in rows}) < 2:
+    if len(drawn) < 2:
         return [Gap(title, "it takes two models with clean and corrupted conditions", _TORCHVISION)]
     by_size = f"Parameters and {found.name}"
+    caption = " ".join([_caption(rows), *(f"{note.capitalize()}." for note in uneven(drawn))])
     return [
-        figure("clean-error", title, _caption(rows), _pairs(rows, "clean", "clean error in %", found), rows),
-        figure("parameters", by_size, _caption(rows), _pairs(rows, "parameters", "parameters", found), rows),
+        figure("clean-error", title, caption, _pairs(rows, "clean", "clean error in %", found), rows),
+        figure("parameters", by_size, caption, _pairs(rows, "parameters", "parameters", found), rows),
     ]
 
 
@@ -94,9 +97,8 @@ def norms(results: Sequence[Result], found: Metric) -> Sheet | Gap:
     for result in results:
         groups.setdefault(without_norm(result), {}).setdefault(norm(result), result)
     lines = []
-    for name, group in groups.items():
-        if len(group) < 2:
-            continue
+    compared = {name: group for name, group in groups.items() if len(group) > 1}
+    for name, group in compared.items():
         columns: list[tuple[str, str]] = [("Fixup", "none"), ("GN", "none"), ("BN", "none")]
         values = [found.of(group[kind], method) if kind in group else None for kind, method in columns]
         batch_norm = group.get("BN")
@@ -111,7 +113,8 @@ def norms(results: Sequence[Result], found: Metric) -> Sheet | Gap:
             reason,
             "covshift bench --model builtin:resnet20-gn --data builtin:cifar10 --methods none --out runs/gn",
         )
-    return Sheet("norms", title, ("model", "Fixup", "GN", "BN", "BN, adapted"), tuple(lines))
+    notes = tuple(note for group in compared.values() for note in uneven(list(group.values())))
+    return Sheet("norms", title, ("model", "Fixup", "GN", "BN", "BN, adapted"), tuple(lines), notes)
 
 
 def special(results: Sequence[Result], found: Metric) -> list[Sheet | Gap]:
@@ -127,19 +130,21 @@ def special(results: Sequence[Result], found: Metric) -> list[Sheet | Gap]:
 def _before_after(
     results: Sequence[Result], found: Metric, wanted: Callable[[Result], bool], name: str, title: str, command: str
 ) -> Sheet | Gap:
-    lines = []
+    lines, shown = [], []
     for result in results:
         before = found.of(result, "none") if wanted(result) else None
         after = found.of(result, result.adapted) if result.adapted else None
         if before is None or after is None:
             continue
+        shown.append(result)
         delta = Cell(signed((after - before) / 100))
         lines.append(
             (Cell(result.name), percent(result.rate("none")), Cell(f"{before:.1f}"), Cell(f"{after:.1f}"), delta)
         )
     if not lines:
         return Gap(title, "no model of these runs is one, by its name", command)
-    return Sheet(name, f"{title}: {found.name} in %", ("model", "clean", "as it is", "adapted", "Δ"), tuple(lines))
+    columns = ("model", "clean", "as it is", "adapted", "Δ")
+    return Sheet(name, f"{title}: {found.name} in %", columns, tuple(lines), uneven(shown))
 
 
 def parameters(results: Sequence[Result], shifts: Mapping[str, Shift]) -> Sheet:

@@ -22,6 +22,7 @@ from covshift.report.sheet import EMPTY, Cell, Sheet, change, percent
 
 _GRID = "covshift bench --out RUN --extend --grid, with the run's --model and --data"
 _ZERO = "covshift bench --out RUN --extend --methods batch:n=1,N=0,batch:n=8,N=0,batch:n=64,N=0,batch:n=512,N=0"
+_CHOSEN = "N is the best on the holdout corruptions for each n, where the run has them."
 _SHORT = ["256"] * 10  # what a legend of priors has to have room for
 
 
@@ -47,7 +48,7 @@ def _measured(result: Result) -> dict[tuple[int, float], str]:
 
 
 def methods_table(results: Sequence[Result]) -> list[Sheet]:
-    """The methods that were asked for beside none, partial and full, such as streams."""
+    """The methods that were asked for beside none: partial, full, and others such as streams."""
     lines = [
         (Cell(result.name), Cell(name), percent(result.mean(name)), change(result.gain(name)))
         for result in results
@@ -93,11 +94,11 @@ def low_resource(results: Sequence[Result], found: Metric) -> list[Part]:
         rows += [_point(result, "N = 0", n, 0.0, found.of(result, name)) for (n, N), name in measured.items() if N == 0]
         if (none := found.of(result, "none")) is not None:
             rows += [_point(result, "no adaptation", n, None, none) for n in (min(sizes), max(sizes))]
-    chart = over_batch_sizes(rows, found.axis, {"no adaptation": [2, 3], "N = 0": [7, 3], "best N": [1, 0]})
-    caption = "N is the best on the holdout corruptions for each n, where the run has them."
-    gaps = [Gap("N = 0", "no batch size was run without a prior", _ZERO)]
-    drawn = figure("low-resource", title, caption, chart, rows, wide=True)
-    return [drawn, *(gaps if not any(row["prior"] == "N = 0" for row in rows) else [])]
+    dashes = {"no adaptation": [2, 3], "N = 0": [7, 3], "best N": [1, 0]}
+    drawn = {name: dash for name, dash in dashes.items() if any(row["prior"] == name for row in rows)}
+    chart = over_batch_sizes(rows, found.axis, drawn)
+    gaps = [] if "N = 0" in drawn else [Gap("N = 0", "no batch size was run without a prior", _ZERO)]
+    return [figure("low-resource", title, _CHOSEN, chart, rows, wide=True), *gaps]
 
 
 def _point(result: Result, prior: str, n: int, N: float | None, value: float | None) -> Row:
@@ -131,7 +132,7 @@ def best(results: Sequence[Result], found: Metric) -> list[Figure]:
         )
         .properties(width="container", height=260)
     )
-    return [figure("best-prior", "The best N for each n", "Chosen on the holdout corruptions.", chart, rows)]
+    return [figure("best-prior", "The best N for each n", _CHOSEN, chart, rows)]
 
 
 def curves(results: Sequence[Result], found: Metric) -> list[Figure]:

@@ -59,11 +59,10 @@ def _table(
     )
     told = sum(found.significant for _, _, found in lines)
     notes = [f"{told} of {len(lines)} differences are more than chance; of 20 without a cause, one would look so"]
-    if first.run.data_digest != second.run.data_digest:
+    if first.images != second.images:
         notes.append("the two runs are on different images")
-    name = f"compare-{method.replace(':', '-').replace(',', '-').replace('=', '')}"
     title = f"{method}: error in %"
-    return Sheet(name, title, ("condition", first.name, second.name, "difference"), cells, tuple(notes))
+    return Sheet(_name(method), title, ("condition", first.name, second.name, "difference"), cells, tuple(notes))
 
 
 def _chart(
@@ -89,5 +88,9 @@ def _chart(
     points = base.mark_point(filled=True, size=60, opacity=1).encode(x="value:Q")
     zero = alt.Chart(data([{"zero": 0}])).mark_rule(opacity=0.6).encode(x="zero:Q")
     chart = (zero + spans + points).properties(width="container", height=18 * len(rows))
-    name = f"compare-{method.replace(':', '-').replace(',', '-').replace('=', '')}"
-    return figure(name, f"{method}: what differs", "Left of zero, the second run errs less.", chart, rows, wide=True)
+    caption = "Left of zero, the second run errs less."
+    return figure(_name(method), f"{method}: what differs", caption, chart, rows, wide=True)
+
+
+def _name(method: str) -> str:
+    return f"compare-{method.replace(':', '-').replace(',', '-').replace('=', '')}"

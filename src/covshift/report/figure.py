@@ -101,9 +101,10 @@ class Figure(NamedTuple):
 
     def on_paper(self) -> Spec:
         """The specification for files: in black on white, of a width of its own."""
-        text = json.dumps(self.spec).replace(f'"{_INK}"', '"#222222"').replace('"container"', str(WIDTH))
-        spec: Spec = json.loads(text)
+        spec: Spec = json.loads(json.dumps(self.spec).replace(f'"{_INK}"', '"#222222"'))
         spec["config"]["background"] = "white"
+        if spec.get("width") == "container":
+            spec["width"] = WIDTH
         return spec
 
 

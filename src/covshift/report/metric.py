@@ -29,6 +29,25 @@ def metric(results: Sequence[Result]) -> Metric:
     return Metric("mean error", "mean error in %", _mean)
 
 
+def uneven(results: Sequence[Result]) -> tuple[str, ...]:
+    """What has to be said where these results are not means over the same images and conditions."""
+    corrupted = [result for result in results if result.shared]
+    notes = []
+    if len({result.images for result in corrupted}) > 1:
+        notes.append("the models were not all shown the same images; see the settings")
+    if len({frozenset(result.shared) for result in corrupted}) > 1:
+        told = ", ".join(f"{result.name} {_conditions(result)}" for result in corrupted)
+        notes.append(f"means are not over the same conditions: {told}")
+    return tuple(notes)
+
+
+def _conditions(result: Result) -> str:
+    corruptions, severities = ({c[place] for c in result.shared} for place in (0, 1))
+    if len(result.shared) < len(corruptions) * len(severities):
+        return f"{len(result.shared)} conditions"
+    return f"{len(corruptions)} × {', '.join(map(str, sorted(severities)))}"
+
+
 def _mce(result: Result, method: str) -> float | None:
     value = result.mce(method)
     return None if value is None else round(100 * value, 3)

@@ -20,13 +20,13 @@ _FAMILIES = {
     "regnet": "RegNet",
     "convnext": "ConvNeXt",
 }
-_NORMS = {"GN": r"[-_.]?(gn|group_?norm)(?![a-z])", "Fixup": r"[-_.]?fixup"}
-_LARGE = r"wsl|ig\d|ig-|instagram|swsl|ssl_yfcc|in2[12]k|laion|clip|jft|noisy_?student"
+_NORMS = {"GN": r"([-_.]|(?<=\d))(gn|group_?norm)(?![a-z])", "Fixup": r"[-_.]?fixup"}
+_LARGE = r"(?<![a-z])(wsl|ig\d|ig-|instagram|swsl|ssl_yfcc|in2[12]k|laion|clip(?![a-z])|jft|noisy_?student)"
 
 
 def file_name(result: Result) -> str:
-    """The result's name, fit for a file."""
-    return re.sub(r"[^\w.-]+", "-", result.name)
+    """The result's name, fit for a file; names that differ do so as files, too."""
+    return re.sub(r"[^\w.-]", lambda odd: "-" if odd[0] == "/" else f"-{ord(odd[0]):x}-", result.name)
 
 
 def model_name(result: Result) -> str:
@@ -45,9 +45,11 @@ def family(result: Result) -> str:
 
 
 def norm(result: Result) -> str:
-    """How the model is normalised: GN, Fixup, or else BN."""
+    """How the model is normalised: GN or Fixup by its name, BN where it was adapted or its family has it; else ""."""
     name = model_name(result).lower()
-    return next((word for word, pattern in _NORMS.items() if re.search(pattern, name)), "BN")
+    found = next((word for word, pattern in _NORMS.items() if re.search(pattern, name)), "")
+    usual = family(result) in {*_FAMILIES.values()} - {"VGG", "ConvNeXt"}
+    return found or ("BN" if result.adaptable or usual or re.search(r"[-_.]bn(?![a-z])", name) else "")
 
 
 def without_norm(result: Result) -> str:

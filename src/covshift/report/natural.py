@@ -24,19 +24,14 @@ def section(results: Sequence[Result]) -> Section:
     parts: list[Part] = [table(results)] if any(_lines(result) for result in results) else []
     if not any(result.rate("none", MIXED) for result in results):
         parts.append(Gap("Mixed corruptions", "no run has the control in which every image has its own", _MIXED))
-    if not any(natural(result) for result in results):
+    if not any(result.natural for result in results):
         reason = "no run is on images as they are only, such as ImageNet-R or your own camera's"
         parts.append(Gap("Natural shifts", reason, _NATURAL))
     return Section("natural", "Natural shifts and mixtures", text, (*parts, *curves(results)))
 
 
-def natural(result: Result) -> bool:
-    """Whether the run is about images as they are."""
-    return not result.run.settings.corruptions
-
-
 def _lines(result: Result) -> list[tuple[str, Condition]]:
-    found = [("as they are" if natural(result) else "clean", CLEAN), ("mixed corruptions", MIXED)]
+    found = [("as they are" if result.natural else "clean", CLEAN), ("mixed corruptions", MIXED)]
     return [(label, condition) for label, condition in found if result.rate("none", condition)]
 
 
@@ -46,7 +41,7 @@ def table(results: Sequence[Result]) -> Sheet:
     deep = any(result.run.model_classes > _TOP5 for result in results)
     for result in results:
         for label, condition in _lines(result):
-            method = _adapted(result, condition)
+            method = result.adapted_in([condition])
             line = [Cell(result.name), Cell(f"{result.run.settings.data}, {label}")]
             line += [percent(result.rate("none", condition))]
             line += [percent(result.rate(method, condition)) if method else EMPTY]
@@ -59,32 +54,27 @@ def table(results: Sequence[Result]) -> Sheet:
     return Sheet("natural", "Error in % where no corruption is common to all images", columns, tuple(lines))
 
 
-def _adapted(result: Result, condition: Condition) -> str | None:
-    usable = [name for name in result.methods if condition in result.table[name] and name not in ("none", "reverse")]
-    return next((name for name in ("full", "partial") if name in usable), usable[-1] if usable else None)
-
-
 def curves(results: Sequence[Result]) -> list[Part]:
-    """The error on images as they are, by batch size, with the least prior that was run."""
+    """The error on images as they are, by batch size, with the least prior that was run with several."""
     rows: list[Row] = []
     for result in results:
-        found = {key: name for key, name in result.batches.items() if result.rate(name)}
-        least = min((N for _, N in found), default=0.0)
-        sizes = sorted(n for n, N in found if least == N)
-        if len(sizes) < 2:
+        lines: dict[float, dict[int, float]] = {}
+        for (n, N), name in sorted(result.batches.items()):
+            if rate := result.rate(name):
+                lines.setdefault(N, {})[n] = rate.value
+        least = min((N for N, line in lines.items() if len(line) > 1), default=None)
+        if least is None:
             continue
-        for n in sizes:
-            rate = result.rate(found[n, least])
-            if rate is not None:
-                rows.append(_row(result, f"N = {least:g}", n, rate.value))
+        sizes = list(lines[least])
+        rows += [_row(result, f"N = {least:g}", n, value) for n, value in lines[least].items()]
         if none := result.rate("none"):
             rows += [_row(result, "no adaptation", n, none.value) for n in (sizes[0], sizes[-1])]
     title = "Error on images as they are, by batch size"
     if not rows:
         command = "covshift bench --out RUN --extend --methods 'batch:n=8,N=0,batch:n=64,N=0,batch:n=512,N=0'"
         return [Gap(title, "no run has clean images with several batch sizes", command)]
-    lines = sorted({str(row["prior"]) for row in rows})
-    dashes = {name: [2, 3] if name == "no adaptation" else [1, 0] for name in lines}
+    kinds = sorted({str(row["prior"]) for row in rows})
+    dashes = {name: [2, 3] if name == "no adaptation" else [1, 0] for name in kinds}
     chart = over_batch_sizes(rows, "top-1 error in %", dashes)
     return [figure("natural-batches", title, "With the least prior N that was run.", chart, rows, wide=True)]
 

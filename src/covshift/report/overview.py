@@ -3,7 +3,9 @@
 from collections.abc import Sequence
 
 from covshift.bench.methods import SCENARIOS
+from covshift.data.condition import CLEAN
 from covshift.report.figure import METHOD_COLOURS, Figure, data, figure, in_percent, palette, shapes
+from covshift.report.metric import uneven
 from covshift.report.parts import Gap, Section
 from covshift.report.results import Result
 from covshift.report.sheet import EMPTY, Cell, Sheet, change, percent, plain, signed
@@ -12,22 +14,24 @@ _WORDS = {"full": "full adaptation", "partial": "partial adaptation"}
 
 
 def sentence(result: Result) -> str:
-    """What a model loses under corruption, and what adapting gives back.
+    """What a model loses under corruption, or on images as they are, and what adapting gives back.
 
     Half-finished runs say what they are means of.
     """
-    clean, none = result.rate("none"), result.mean("none")
+    conditions = (CLEAN,) if result.natural else result.shared
+    clean, none = result.rate("none"), result.mean("none", conditions)
     if none is None:
-        what = "no corrupted condition was run as the model is (method none) yet"
-        return f"{what}; the same covshift bench again goes on." if result.left else f"{what}."
-    text = f"errs on {percent(none).text} % of the corrupted images"
-    if clean is not None:
+        what = "nothing" if result.natural else "no corrupted condition"
+        then = " yet; the same covshift bench again goes on" if result.left else ""
+        return f"{what} was run as the model is (method none){then}."
+    text = f"errs on {percent(none).text} % of the {'' if result.natural else 'corrupted '}images"
+    if clean is not None and not result.natural:
         lost = none.value - clean.value
         text += f" and {percent(clean).text} % of the clean ones: it loses {100 * lost:.1f} points"
     if len(result.shared) < len(result.planned):
         text += f" (in {len(result.shared)} of {len(result.planned)} conditions so far)"
-    method = result.adapted
-    if method is None or (gain := result.gain(method)) is None:
+    method = result.adapted_in(conditions)
+    if method is None or (gain := result.gain(method, conditions)) is None:
         return f"{text}. It was not adapted."
     words = _WORDS.get(method, method)
     low, high = sorted(abs(value) for value in gain[1:])
@@ -59,7 +63,7 @@ def table(results: Sequence[Result]) -> Sheet:
     """None, partial, full and Δ by model: the paper's main table."""
     measured = [result for result in results if result.mce("none") is not None]
     columns = ["model", "clean", *SCENARIOS, "Δ", "N"]
-    columns += [f"mCE {name}" for name in SCENARIOS] if measured else []
+    columns += [f"mCE {name}" for name in (*SCENARIOS, "Δ")] if measured else []
     lines = []
     for result in results:
         method = result.adapted
@@ -67,7 +71,7 @@ def table(results: Sequence[Result]) -> Sheet:
         line += [percent(result.mean(name)) for name in SCENARIOS]
         line += [change(result.gain(method)) if method else EMPTY]
         line += [EMPTY if result.prior is None else Cell(f"{result.prior:g}")]
-        line += [plain(result.mce(name)) for name in SCENARIOS] if measured else []
+        line += [*(plain(result.mce(name)) for name in SCENARIOS), _mce_change(result)] if measured else []
         lines.append(tuple(line))
     notes = [_unfinished(result) for result in results if len(result.shared) < len(result.planned)]
     notes += [
@@ -77,9 +81,13 @@ def table(results: Sequence[Result]) -> Sheet:
     ]
     yardsticks = {result.yardstick.name for result in measured if result.yardstick}
     notes += [f"mCE: {name} = 100" for name in sorted(yardsticks)]
-    if len({(result.run.settings.data, result.run.settings.limit) for result in results}) > 1:
-        notes.append("the models were not all shown the same images; see the settings")
+    notes += uneven(results)
     return Sheet("overview", "Error in % without and with adaptation", tuple(columns), tuple(lines), tuple(notes))
+
+
+def _mce_change(result: Result) -> Cell:
+    before, after = result.mce("none"), result.mce(result.adapted) if result.adapted else None
+    return EMPTY if before is None or after is None else Cell(signed(after - before))
 
 
 def _unfinished(result: Result) -> str:

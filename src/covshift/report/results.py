@@ -68,11 +68,31 @@ class Result:
         """How many cells are not done yet."""
         return len(set(self.run.settings.plan.all_names()) - {row.cell for row in self.rows})
 
+    @property
+    def natural(self) -> bool:
+        """Whether the run is about images as they are."""
+        return not self.run.settings.corruptions
+
+    @property
+    def images(self) -> tuple[object, ...]:
+        """What says which images the run was shown."""
+        settings = self.run.settings
+        return (self.run.data_digest, settings.limit, settings.seed if settings.limit else None)
+
     @cached_property
     def adapted(self) -> str | None:
+        """The method that stands for adaptation in the `shared` conditions."""
+        return self.adapted_in(self.shared)
+
+    def adapted_in(self, conditions: Sequence[Condition]) -> str | None:
         """The method that stands for adaptation: full, else partial, else the last one that is not `none`."""
-        usable = [name for name in self.methods if name not in ("none", "reverse") and self.mean(name)]
+        usable = [name for name in self.methods if name not in ("none", "reverse") and self.mean(name, conditions)]
         return next((name for name in ("full", "partial") if name in usable), usable[-1] if usable else None)
+
+    @property
+    def adaptable(self) -> bool:
+        """Whether the model is known to hold statistics: other methods than `none` take them."""
+        return any(name != "none" for name in self.methods)
 
     @cached_property
     def prior(self) -> float | None:
@@ -84,10 +104,10 @@ class Result:
         row = self.table.get(method, {}).get(condition)
         return _rate(row.top5_errors if top5 else row.top1_errors, row.images) if row else None
 
-    def mean(self, method: str, conditions: Sequence[Condition] | None = None, *, top5: bool = False) -> Rate | None:
+    def mean(self, method: str, conditions: Sequence[Condition] | None = None) -> Rate | None:
         """The mean error of a method over conditions, `shared` ones by default; None where it lacks one of them."""
         wanted = self.shared if conditions is None else conditions
-        rates = [self.rate(method, condition, top5=top5) for condition in wanted]
+        rates = [self.rate(method, condition) for condition in wanted]
         found = [each for each in rates if each is not None]
         return mean_rate(found) if found and len(found) == len(wanted) else None
 
