@@ -133,7 +133,7 @@ def test_a_run_extends(here):
 
 def test_extending_adds_only_what_is_said(here):
     a_run("out", corruptions="fog", methods="none", severities="5")
-    run({**OPTIONS, "methods": "full"}, "out", extend=True, show=False)
+    run({"methods": "full"}, "out", extend=True, show=False)
     assert set(by_cell("out")) == {"clean/0/none", "fog/5/none", "clean/0/full", "fog/5/full"}
 
 

@@ -3,18 +3,24 @@
 import csv
 import io
 import json
+import shlex
+from pathlib import Path
 
 import pytest
-from made_up import make_run
+from made_up import make_run, make_shift
 
 from covshift.bench.methods import GRID_PRIORS
 from covshift.bench.metrics import ALEXNET, rate
+from covshift.bench.run import from_held
+from covshift.bench.settings import Settings
+from covshift.bench.store import Store
 from covshift.corruptions import names
 from covshift.errors import CovshiftError
 from covshift.report import architectures, batches, compare, natural, overview
 from covshift.report.command import report, sections, written_readme
 from covshift.report.figure import WIDTH, Figure
 from covshift.report.files import svg
+from covshift.report.measure import read_shift
 from covshift.report.metric import metric
 from covshift.report.naming import family, file_name, large_scale, norm, without_norm
 from covshift.report.parts import Gap
@@ -92,6 +98,39 @@ def test_what_is_missing_is_said_with_a_command(tmp_path):
     gaps = [part for section in sections(found) for part in section.parts if isinstance(part, Gap)]
     assert {"Mean error by batch size", "Mixed corruptions", "Natural shifts", "SimCLR"} <= {gap.title for gap in gaps}
     assert all(gap.command.startswith("covshift ") for gap in gaps)
+
+
+def test_what_some_runs_lack_is_said_of_them(tmp_path):
+    plain = make_run(tmp_path / "plain", **SMALL)
+    whole = make_run(tmp_path / "whole", **SMALL, grid=True, mixed=True)
+    make_shift(whole)
+    found = gather([plain, whole]).results
+    gaps = {
+        part.title: part
+        for section in sections(found, {"whole": read_shift(found[1])})
+        for part in section.parts
+        if isinstance(part, Gap)
+    }
+    for title, more in {
+        "Mean error by batch size": f"bench --out {plain} --extend --grid",
+        "Mixed corruptions": f"bench --out {plain} --extend --mixed",
+        "Distances, layers and the map of conditions": f"report {plain} --measure 1000",
+        "Distance and error, (iii) adapted to it, on clean images": f"bench --out {whole} --extend --methods reverse",
+    }.items():
+        assert gaps[title].command == f"covshift {more}"
+
+
+def test_commands_of_gaps_can_be_run(tmp_path):
+    """What they say after `--extend` are settings; the rest comes from the run."""
+    runs = [make_run(tmp_path / "plain", **SMALL, limit=500), make_run(tmp_path / "camera", corruptions="none")]
+    gaps = [p for section in sections(gather(runs).results) for p in section.parts if isinstance(p, Gap)]
+    commands = [shlex.split(line) for gap in gaps for line in gap.command.split(" && ")[0].splitlines()]
+    extending = [words for words in commands if "--extend" in words]
+    assert len(extending) > 3
+    for _, bench, out, folder, extend, option, *values in extending:
+        assert (bench, out, extend) == ("bench", "--out", "--extend")
+        given = {option.removeprefix("--"): values[0] if values else True}
+        assert Settings.read(from_held(folder) | given).limit == Store(Path(folder)).run.settings.limit
 
 
 def test_normalisations_stand_side_by_side(tmp_path):

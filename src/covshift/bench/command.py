@@ -54,9 +54,9 @@ def bench(
 ) -> str:
     """Run what is left to run, and give the table; with a shard, only say how far it is."""
     from covshift.bench.ranks import is_first
-    from covshift.bench.run import run
+    from covshift.bench.run import from_held, run
 
-    runs = read_runs(values, config)
+    runs = read_runs(from_held(out) | values if extend and out and not config else values, config)
     if out is None:
         raise CovshiftError("expected a folder for the results, e.g. --out runs/r18")
     if baseline is not None:

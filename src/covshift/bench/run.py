@@ -16,8 +16,8 @@ from covshift.bench.evaluate import Evaluator
 from covshift.bench.local import LocalEngine
 from covshift.bench.ranks import RankEvaluator, check_alike, follow, is_first, joined, leading, own_device
 from covshift.bench.screen import Screen
-from covshift.bench.settings import PLANNED, Settings
-from covshift.bench.store import Run, Store, rows_in
+from covshift.bench.settings import FREE, PLANNED, Settings
+from covshift.bench.store import Run, Store, holds_a_run, rows_in
 from covshift.bench.where import HERE, Where
 from covshift.data import CLEAN, Condition, Data, open_data
 from covshift.data.selection import Selection, choose
@@ -44,7 +44,7 @@ def run(
     Args:
         settings: what to run, e.g. `{"model": "torchvision:resnet18", "data": "folder:val", "limit": 1000}`.
         out: the run folder; made if it is not there.
-        extend: add conditions and methods to a run that has others.
+        extend: add conditions and methods to a run that has others; what is not said is as it was.
         show: whether to show progress.
         where: the engine that computes, e.g. `Where("ray", address="auto")`.
 
@@ -52,7 +52,7 @@ def run(
         The results; with a shard, those of the shard.
     """
     if not isinstance(settings, Settings):
-        settings = Settings.read(dict(settings))
+        settings = Settings.read(from_held(out) | dict(settings) if extend else dict(settings))
     whole, shard = Path(out), where.shard
     out = where.folder(whole)
     elsewhere = (lambda: rows_in(shard.others(whole))) if shard else list
@@ -90,6 +90,13 @@ def run(
 def open_model_of(settings: Settings) -> Model:
     """The model of a run, with the preprocessing that the settings ask for."""
     return open_model(settings.model, **{key: getattr(settings, key) for key in KEYS})
+
+
+def from_held(folder: str | os.PathLike[str]) -> dict[str, Any]:
+    """What the run in a folder was told beside its conditions and methods, for what extends it."""
+    if not holds_a_run(Path(folder)):
+        return {}
+    return Store(Path(folder)).run.settings.model_dump(exclude={*PLANNED, *FREE}, exclude_defaults=True)
 
 
 def with_held(settings: Settings, folder: Path) -> Settings:

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from covshift.report.distances import MEASURE
 from covshift.report.figure import Row, data, figure, legend, palette, shapes
 from covshift.report.measure import Shift
 from covshift.report.metric import Metric, metric, uneven
@@ -156,4 +157,5 @@ def parameters(results: Sequence[Result], shifts: Mapping[str, Shift]) -> Sheet:
         words = (result.name, result.run.settings.model, family(result), norm(result), f"{result.run.model_params:,}")
         lines.append((*map(Cell, words), affine))
     columns = ("run", "model", "family", "normalisation", "parameters", "of normalisation")
-    return Sheet("parameters", "Parameters", columns, tuple(lines), folded=True)
+    notes = (f"of normalisation: known where distances were measured, {MEASURE}",) if len(shifts) < len(lines) else ()
+    return Sheet("parameters", "Parameters", columns, tuple(lines), notes, folded=True)

@@ -16,11 +16,11 @@ from covshift.report.figure import (
 )
 from covshift.report.metric import Metric, metric
 from covshift.report.naming import file_name
-from covshift.report.parts import Gap, Part, Section
+from covshift.report.parts import Part, Section, lacking
 from covshift.report.results import Result
 from covshift.report.sheet import EMPTY, Cell, Sheet, change, percent
 
-_GRID = "covshift bench --out RUN --extend --grid, with the run's --model and --data"
+_GRID = "covshift bench --out RUN --extend --grid"
 _ZERO = "covshift bench --out RUN --extend --methods batch:n=1,N=0,batch:n=8,N=0,batch:n=64,N=0,batch:n=512,N=0"
 _CHOSEN = "N is the best on the holdout corruptions for each n, where the run has them."
 _SHORT = ["256"] * 10  # what a legend of priors has to have room for
@@ -83,8 +83,10 @@ def low_resource(results: Sequence[Result], found: Metric) -> list[Part]:
     """The metric against the batch size, without a prior, with the best one, and without adaptation."""
     title = f"{found.name.capitalize()} by batch size"
     gridded = [result for result in results if _gridded(result)]
+    single = [result for result in results if result.adaptable and result.shared and not _gridded(result)]
+    gaps = [lacking(title, "it takes several batch sizes", single, _GRID)] if single or not gridded else []
     if not gridded:
-        return [Gap(title, "no run has several batch sizes", _GRID)]
+        return [*gaps]
     rows: list[Row] = []
     sizes = [n for result in gridded for n, _ in result.batches]
     for result in gridded:
@@ -97,7 +99,9 @@ def low_resource(results: Sequence[Result], found: Metric) -> list[Part]:
     dashes = {"no adaptation": [2, 3], "N = 0": [7, 3], "best N": [1, 0]}
     drawn = {name: dash for name, dash in dashes.items() if any(row["prior"] == name for row in rows)}
     chart = over_batch_sizes(rows, found.axis, drawn)
-    gaps = [] if "N = 0" in drawn else [Gap("N = 0", "no batch size was run without a prior", _ZERO)]
+    with_prior = [result for result in gridded if not any(N == 0 for _, N in _measured(result))]
+    if with_prior:
+        gaps.append(lacking(f"{title}, N = 0", "no batch size was run without a prior", with_prior, _ZERO))
     return [figure("low-resource", title, _CHOSEN, chart, rows, wide=True), *gaps]
 
 

@@ -9,12 +9,15 @@ from covshift.data.condition import CLEAN
 from covshift.report.figure import BLUE, GREEN, KIND_COLOURS, ORANGE, Figure, Row, data, figure, legend, palette
 from covshift.report.measure import MEASURES, Shift
 from covshift.report.naming import file_name
-from covshift.report.parts import Gap, Part, Section
+from covshift.report.parts import Part, Section, lacking
 from covshift.report.results import Result
 from covshift.report.sheet import Cell, Sheet
 
 PANELS = {"none": "(i) as it is", "full": "(ii) adapted", "reverse": "(iii) adapted to it, on clean images"}
 KINDS = ("noise", "blur", "weather", "digital")
+MEASURE = "covshift report RUN --measure 1000"
+_REVERSE = "covshift bench --out RUN --extend --methods reverse"
+_ALL = "covshift bench --out RUN --extend --corruptions all"
 _PANEL = 250  # px
 
 
@@ -31,9 +34,14 @@ def section(results: Sequence[Result], shifts: Mapping[str, Shift]) -> Section:
         shift = shifts[result.name]
         parts += [*scatter(result, shift), *prediction(result, shift), layers(result, shift)]
         parts += [*tsne(result, shift), heat_map(result, shift)]
-    if not parts:
-        reason = "no run has measured how far its conditions are from the source (shift.json)"
-        parts = [Gap("Distances, layers and the map of conditions", reason, "covshift report RUN --measure 1000")]
+    forward = [r for r in results if r.name in shifts and r.shared and not r.table.get("reverse")]
+    if forward:
+        reason = "it takes the method reverse, on the clean images with the statistics of a condition"
+        parts.append(lacking(f"Distance and error, {PANELS['reverse']}", reason, forward, _REVERSE))
+    unmeasured = [r for r in results if r.adaptable and r.name not in shifts]
+    if unmeasured or not parts:
+        reason = "how far conditions are from the source was not measured (shift.json)"
+        parts.append(lacking("Distances, layers and the map of conditions", reason, unmeasured, MEASURE))
     return Section("distances", "How far the data have moved", text, tuple(parts))
 
 
@@ -149,7 +157,7 @@ def prediction(result: Result, shift: Shift) -> list[Part]:
             lines.append(tuple(map(Cell, [*cells, f"{slope:.2f}", f"{intercept:.2f}"])))
     if not lines:
         reason = "it takes a holdout corruption and a test corruption of one kind, at several severities"
-        return [Gap(title, reason, "covshift bench --out RUN --extend --corruptions all")]
+        return [lacking(title, reason, [result], _ALL)]
     columns = ("error", "kind", "true", "predicted", "|Δ|", "holdout", "fitted", "holdout |Δ|", "slope", "intercept")
     return [Sheet(f"prediction-{file_name(result)}", title, columns, tuple(lines), folded=True)]
 

@@ -4,15 +4,14 @@ from collections.abc import Sequence
 
 from covshift.data.condition import CLEAN, MIXED, Condition
 from covshift.report.figure import Row, figure, over_batch_sizes
-from covshift.report.parts import Gap, Part, Section
+from covshift.report.parts import Gap, Part, Section, lacking
 from covshift.report.results import Result
 from covshift.report.sheet import EMPTY, Cell, Sheet, change, percent
 
 _TOP5 = 5
-_MIXED = "covshift bench --out RUN --extend --mixed, with the run's --model and --data"
-_NATURAL = (
-    "covshift bench --model MODEL --data folder:DIR --corruptions '' --methods none,batch:n=64,N=0,full --out runs/NAME"
-)
+_MIXED = "covshift bench --out RUN --extend --mixed"
+_NATURAL = "covshift bench --model MODEL --data folder:DIR --corruptions none --methods none,full --out runs/NAME"
+_SIZES = "covshift bench --out RUN --extend --methods batch:n=8,N=0,batch:n=64,N=0,batch:n=512,N=0"
 
 
 def section(results: Sequence[Result]) -> Section:
@@ -22,8 +21,10 @@ def section(results: Sequence[Result]) -> Section:
         "its own, it should neither help nor harm much."
     )
     parts: list[Part] = [table(results)] if any(_lines(result) for result in results) else []
-    if not any(result.rate("none", MIXED) for result in results):
-        parts.append(Gap("Mixed corruptions", "no run has the control in which every image has its own", _MIXED))
+    pure = [result for result in results if result.shared and not result.rate("none", MIXED)]
+    if pure or not any(result.shared for result in results):
+        reason = "it takes the control in which every image has a corruption of its own"
+        parts.append(lacking("Mixed corruptions", reason, pure, _MIXED))
     if not any(result.natural for result in results):
         reason = "no run is on images as they are only, such as ImageNet-R or your own camera's"
         parts.append(Gap("Natural shifts", reason, _NATURAL))
@@ -71,8 +72,8 @@ def curves(results: Sequence[Result]) -> list[Part]:
             rows += [_row(result, "no adaptation", n, none.value) for n in (sizes[0], sizes[-1])]
     title = "Error on images as they are, by batch size"
     if not rows:
-        command = "covshift bench --out RUN --extend --methods 'batch:n=8,N=0,batch:n=64,N=0,batch:n=512,N=0'"
-        return [Gap(title, "no run has clean images with several batch sizes", command)]
+        able = [result for result in results if result.adaptable and result.rate("none")]
+        return [lacking(title, "it takes clean images and several batch sizes", able, _SIZES)]
     kinds = sorted({str(row["prior"]) for row in rows})
     dashes = {name: [2, 3] if name == "no adaptation" else [1, 0] for name in kinds}
     chart = over_batch_sizes(rows, "top-1 error in %", dashes)

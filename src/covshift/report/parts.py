@@ -1,8 +1,11 @@
 """What a page is made of: sections of tables, figures, and gaps that say how to fill them."""
 
+import shlex
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from covshift.report.figure import Figure
+from covshift.report.results import Result
 from covshift.report.sheet import Sheet
 
 
@@ -18,6 +21,14 @@ class Gap(NamedTuple):
     title: str
     reason: str
     command: str
+
+
+def lacking(title: str, reason: str, results: Sequence[Result], command: str) -> Gap:
+    """A gap that these results leave, with the command for each; RUN stands for the folder."""
+    if not results:
+        return Gap(title, reason, command)
+    commands = [command.replace("RUN", shlex.quote(str(result.folder))) for result in results]
+    return Gap(title, f"{reason} ({', '.join(result.name for result in results)})", "\n".join(commands))
 
 
 Part = Sheet | Figure | Gap

@@ -5,11 +5,12 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from covshift.bench.methods import GRID_IMAGES, GRID_PRIORS
+from covshift.report.distances import MEASURE
 from covshift.report.figure import Figure, Row, batch_sizes, data, figure, legend, prior_shades
 from covshift.report.measure import Shift
 from covshift.report.metric import Metric, metric
 from covshift.report.naming import file_name
-from covshift.report.parts import Gap, Part, Section
+from covshift.report.parts import Part, Section, lacking
 from covshift.report.results import Result
 from covshift.shift import bounds
 
@@ -29,9 +30,9 @@ def section(results: Sequence[Result], shifts: Mapping[str, Shift]) -> Section:
         if result.name in shifts:
             parts += measured(result, shifts[result.name], found)
     if not parts:
-        reason = "it takes a run with the grid of n and N, and with its distances measured"
-        command = "covshift bench --out RUN --extend --grid && covshift report RUN --measure 1000"
-        parts = [Gap("Theory and measurement", reason, command)]
+        reason = "it takes the grid of n and N, and distances that were measured"
+        command = f"covshift bench --out RUN --extend --grid && {MEASURE}"
+        parts = [lacking("Theory and measurement", reason, [r for r in results if r.adaptable], command)]
     return Section("theory", "Theory", text, (*parts, simulation()))
 
 
