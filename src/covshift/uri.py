@@ -1,5 +1,6 @@
 """How models and data are named: `source:name?key=value&…`."""
 
+import re
 from dataclasses import dataclass, field
 from urllib.parse import parse_qsl
 
@@ -78,3 +79,12 @@ def parse(text: str, what: str, example: str) -> Uri:
     if len({key for key, _ in pairs}) < len(pairs):
         raise CovshiftError(f"expected every key once after the question mark, got {query!r}")
     return Uri(text, source, name, dict(pairs))
+
+
+def escape(value: str) -> str:
+    """A value, such as the name of a file, as it is written in a query.
+
+    >>> parse(f"zoo:augmix?file={escape('R&D/net.pth')}", "model", "timm:resnet50").query
+    {'file': 'R&D/net.pth'}
+    """
+    return re.sub("[%&?]", lambda found: f"%{ord(found[0]):02X}", value)

@@ -11,7 +11,7 @@ from covshift.models.query import KEYS
 from covshift.models.untrained import untrained
 from covshift.models.zoo import ENTRIES, find
 from covshift.models.zoo.fetch import fetch
-from covshift.uri import Uri
+from covshift.uri import Uri, escape
 
 
 def names() -> list[str]:
@@ -49,11 +49,12 @@ def load(uri: Uri) -> Model:
     entry = find(uri.name)
     named = uri.query.get("file")
     path = Path(named).expanduser() if named else fetch(entry)
-    module = untrained(entry.build)
     try:
-        fit(module, entry.rename(entry.read(path)), path, f"zoo:{entry.name}")
+        state = entry.rename(entry.read(path))
+        module = untrained(entry.build)
+        fit(module, state, path, f"zoo:{entry.name}")
     except CovshiftError as error:
         if named:
             raise
         raise CovshiftError(f"{error}. It was downloaded; delete it to have it fetched again") from error
-    return Model(f"zoo:{entry.name}" + (f"?file={named}" if named else ""), module, entry.preprocess)
+    return Model(f"zoo:{entry.name}" + (f"?file={escape(named)}" if named else ""), module, entry.preprocess)

@@ -8,7 +8,9 @@ from typing import Any
 from covshift.data.imagenet import VARIANTS
 from covshift.errors import CovshiftError
 from covshift.models.zoo import ENTRIES
+from covshift.models.zoo.tensorflow import is_tensorflow
 from covshift.reproduce.target import Job
+from covshift.uri import escape
 
 BUILTIN = "builtin"
 
@@ -31,6 +33,15 @@ class Places:
     device: str = "auto"
     builtin: str = "builtin:cifar10"
 
+    def check(self) -> None:
+        """Raise a `CovshiftError` where something is not there, before anything is estimated, fetched or run."""
+        for name, folder in self.folders.items():
+            if not folder.expanduser().is_dir():
+                raise CovshiftError(f"expected a folder for --{name}, got {folder}, which is none")
+        for name, file in self.weights.items():
+            if not (file.expanduser().is_file() or is_tensorflow(file.expanduser())):
+                raise CovshiftError(f"expected a file for --weights {name}=FILE, got {file}, which is none")
+
     def settings(self, job: Job) -> dict[str, Any]:
         """The settings of a run.
 
@@ -45,7 +56,7 @@ class Places:
             return f"builtin:{job.model}"
         entry = ENTRIES[job.model]
         if job.model in self.weights:
-            return f"zoo:{job.model}?file={self.weights[job.model]}"
+            return f"zoo:{job.model}?file={escape(str(self.weights[job.model]))}"
         if not entry.files:
             train = f"; train it with covshift train {entry.recipe}" if entry.recipe else f"; it is at {entry.page}"
             raise CovshiftError(
