@@ -5,7 +5,7 @@ from importlib.resources import files
 from covshift.bench.methods import GRID_IMAGES, GRID_PRIORS, batch
 from covshift.data.imagenet import VARIANTS
 from covshift.models.zoo.torchvisions import FILES
-from covshift.reproduce.tables import on, on_c
+from covshift.reproduce.tables import FULL, on, on_c
 from covshift.reproduce.target import Job, Metric, Number, Target
 
 LABELS = {
@@ -60,11 +60,11 @@ def _sample_size() -> Target:
                 value = grid.get((model, n, float(prior)))
                 metric = Metric("mce", batch(n, prior).name)
                 numbers.append(Number(LABELS[model], f"n = {n}, N = {prior}", job.name, metric, value))
-    best = on_c("deepaugment-augmix", "none", "partial", "batch:n=4096,N=0", holdout=True)
+    best = on_c("deepaugment-augmix", "none", "partial", FULL, holdout=True)
     for column, method, value in (
         ("no adaptation", "none", 53.55),
         ("n = 8, N best", "partial", 48.36),
-        ("n = 4096", "batch:n=4096,N=0", 45.36),
+        ("n = 4096", FULL, 45.36),
     ):
         numbers.append(Number(LABELS[best.model], column, best.name, Metric("mce", method), value))
     note = "the paper prints numbers of N = 16 in its last table, and none of N = 0"
@@ -123,7 +123,7 @@ def _corruptions() -> Target:
     from covshift.corruptions import names
 
     jobs, numbers = [], []
-    for model, adapted in (("resnet50", "full"), ("augmix", "batch:n=4096,N=0")):
+    for model, adapted in (("resnet50", "full"), ("augmix", FULL)):
         job = on_c(model, "none", adapted, holdout=True)
         jobs.append(job)
         for name in names("all"):

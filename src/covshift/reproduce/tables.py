@@ -1,7 +1,7 @@
 """The tables of the paper, with its numbers."""
 
 from covshift.corruptions import names
-from covshift.reproduce.target import Job, Metric, Number, Target
+from covshift.reproduce.target import Job, Kind, Metric, Number, Target
 
 FULL = "batch:n=4096,N=0"
 """Full adaptation of all but the vanilla network, which the paper adapts to all images at once."""
@@ -12,9 +12,9 @@ NATURAL = "batch:n=2048,N=0"
 def on_c(model: str, *methods: str, holdout: bool = False) -> Job:
     """A model on ImageNet-C; the holdout corruptions are only needed to choose N."""
     corruptions = names("all") if holdout else names("test")
-    # The published files have 224 px, and the paper takes them as they are, also where a model was made for more.
-    size = {"size": 224, "resize": 256} if model in ("inception_v3", "assemble-resnet50") else {}
-    return Job(model, "imagenet-c", {"methods": methods, "corruptions": corruptions, "clean": False, **size})
+    # The published files are made so, and the paper takes them as they are, also where a model was made for others.
+    made = {"size": 224, "resize": 256, "interpolation": "bilinear"}
+    return Job(model, "imagenet-c", {"methods": methods, "corruptions": corruptions, "clean": False, **made})
 
 
 def on(data: str, model: str, *methods: str) -> Job:
@@ -41,11 +41,10 @@ def _robust() -> Target:
         methods = {"without": "none", "partial": "partial", "full": full}
         job = on_c(model, *methods.values(), holdout=True)
         jobs.append(job)
-        columns = [(kind, word) for kind in ("mce", "accuracy") for word in methods]
-        for (kind, word), value in zip(columns, values, strict=True):
-            title = "mCE" if kind == "mce" else "accuracy"
-            metric = Metric("mce" if kind == "mce" else "accuracy", methods[word])
-            numbers.append(Number(label, f"{title}, {word}", job.name, metric, value))
+        kinds: dict[str, Kind] = {"mCE": "mce", "accuracy": "accuracy"}
+        columns = [(title, word) for title in kinds for word in methods]
+        for (title, word), value in zip(columns, values, strict=True):
+            numbers.append(Number(label, f"{title}, {word}", job.name, Metric(kinds[title], methods[word]), value))
     return Target("table1", "Robust models on ImageNet-C", tuple(jobs), tuple(numbers))
 
 
