@@ -2,6 +2,7 @@
 
 import json
 from contextlib import nullcontext
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 
@@ -27,6 +28,7 @@ from covshift.reproduce.figures import published_grid
 from covshift.reproduce.miniature import miniature
 from covshift.reproduce.places import Places
 from covshift.reproduce.target import join
+from covshift.uri import parse
 
 TARGETS = command.targets(builtin=False)
 NETWORKS = ("resnet20", "resnet20-augmix", "resnet20-noise", "resnet20-gn", "resnet20-fixup", "resnet32")
@@ -137,19 +139,44 @@ def test_data_and_weights_that_are_missing():
     }.items():
         with pytest.raises(CovshiftError, match=message):
             command.choose(name, [], builtin=False)
-    with pytest.raises(CovshiftError, match="no row of table1 fits nothing"):
+    with pytest.raises(CovshiftError, match=r"no row of table1 fits nothing; there are Vanilla ResNet-50, SIN, ANT, "):
         command.choose("table1", ["nothing"], builtin=False)
+
+
+def test_a_row_runs_what_it_needs():
+    (target,) = command.choose("table12", ["ResNet-50, n = 8"], builtin=False)
+    (job,) = target.jobs
+    assert job.settings["methods"] == tuple(f"batch:n=8,N={2**power}" for power in range(9))
+    (target,) = command.choose("table4", ["BN w/o"], builtin=False)
+    assert {job.settings["methods"] for job in target.jobs} == {("none",)}
+    assert len(target.jobs) == 3
+
+
+def test_imagenet_c_is_made_in_one_way_for_all_models():
+    places = Places({"imagenet": Path("in")})
+    found = command.choose("table10", [], builtin=False) + command.choose("figure3", [], builtin=False)
+    for settings in command.plan(found, places)[0].values():
+        assert (settings.size, settings.resize, settings.interpolation) == (224, 256, "bilinear")
+
+
+def test_weights_in_a_file_with_an_odd_name(tmp_path):
+    file = tmp_path / "R&D 100%?.pth"
+    job = command.choose("table3", ["ResNet-50"], builtin=False)[0].jobs[0]
+    uri = Places({"imagenet": tmp_path}, {job.model: file}).settings(job)["model"]
+    assert parse(uri, "model", "zoo:resnet50").query == {"file": str(file)}
 
 
 def test_the_estimate_counts_operations_and_cells():
     settings = Settings.read(
         {"model": "zoo:resnet50", "data": "imagenet-c:x", "corruptions": "test", "methods": "none"}
     )
-    assert estimate.passes(settings) == 76 * 50_000
+    assert estimate.images(settings) == 50_000
     assert estimate.flops(settings) == pytest.approx(2 * 4.09e9, rel=0.01)  # torchvision says 4.09 billion pairs
-    found = estimate.hours({"a": settings, "b": settings.model_copy(update={"limit": 5000})})
+    few = settings.model_copy(update={"limit": 5000})
+    found = estimate.hours({"a": settings, "b": few, "c": settings}, {"a": 76, "b": 76, "c": 38})
     assert found["a"] > 0
     assert found["b"] == pytest.approx(found["a"] / 10)
+    assert found["c"] == pytest.approx(found["a"] / 2)
 
 
 @pytest.fixture
@@ -229,14 +256,37 @@ def test_shards_are_merged_into_the_same_table(tiny_builtins, tmp_path, monkeypa
 
 def test_the_engine_is_the_one_asked_for(tiny_builtins, tmp_path, monkeypatch):
     asked = []
+
+    def fail(*args, where, **options):
+        asked.append(where)
+        raise CovshiftError("no such cluster")
+
     monkeypatch.setattr(estimate, "measure", lambda device: 1e9)
     monkeypatch.setattr("covshift.bench.ray.cluster", nullcontext)
-    monkeypatch.setattr(import_module("covshift.bench.run"), "run", lambda *args, where, **options: asked.append(where))
+    monkeypatch.setattr(import_module("covshift.bench.run"), "run", fail)
     options = ["reproduce", "table4", "--builtin", "--row", "BN", "--out", str(tmp_path / "out")]
     done = CliRunner().invoke(app, [*options, "--engine", "ray", "--address", "auto", "--worker-gpus", "0.5"])
-    assert done.exit_code == 0, done.output
+    assert "no such cluster" in done.stderr
     assert asked == [Where("ray", address="auto", gpus=0.5)]
     assert "did you mean 'ray'" in CliRunner().invoke(app, [*options, "--engine", "rey"]).stderr
+
+
+def test_a_folder_with_another_run_is_not_taken_for_this_one(tiny_builtins, tmp_path, monkeypatch):
+    monkeypatch.setattr(estimate, "measure", lambda device: 1e9)
+    found = command.choose("table4", ["BN w/o"], builtin=True)
+    places = Places(builtin=tiny_builtins, limit=4, device="cpu")
+    command.reproduce(found, places, tmp_path / "out", lambda line: None)
+    for other in (replace(places, limit=8), replace(places, builtin=f"{tiny_builtins}?classes=10")):
+        with pytest.raises(CovshiftError, match=r"holds a run with other settings: \w+ is .*out$"):
+            command.reproduce(found, other, tmp_path / "out", lambda line: None, dry=True)
+    # Other weights are noticed when they are opened, and what is there is not shown as theirs.
+    card = tmp_path / "weights" / "resnet20.safetensors"
+    save_file({name: tensor + 1 for name, tensor in ResNet(8, 8, "batch", 10).state_dict().items()}, card)
+    both, said = command.choose("table4", ["BN", "Fixup"], builtin=True), []
+    text, failed = command.reproduce(both, places, tmp_path / "out", said.append, kind="json")
+    assert "holds a run of other weights" in failed["resnet20-builtin-mixed"]
+    assert [number["ours"] is None for number in json.loads(text)[0]["numbers"]] == [True, True, False]
+    assert "resnet20-builtin-mixed: 1 cell, about 0 min" in said  # the other one is there
 
 
 def test_a_run_that_fails_does_not_stop_the_others(tiny_builtins, tmp_path, monkeypatch):
@@ -266,6 +316,21 @@ def test_the_command(tmp_path):
     assert "--imagenet-r DIR" in missing.stderr
     wrong = run("table1", "--weights", "augmix")
     assert "expected --weights as NAME=FILE with a name of the zoo, got 'augmix'" in wrong.stderr
-    dry = run("table1", "--imagenet-c", "x", "--row", "AugMix", "--dry-run", "--device", "cpu", "--out", str(tmp_path))
+    gone = run("table1", "--imagenet-c", "x", "--dry-run")
+    assert (gone.exit_code, gone.stderr) == (1, "error: expected a folder for --imagenet-c, got x, which is none\n")
+    gone = run("table1", "--weights", "augmix=x.pth")
+    assert "expected a file for --weights augmix=FILE, got x.pth, which is none" in gone.stderr
+    dry = run(
+        "table1",
+        "--imagenet-c",
+        str(tmp_path),
+        "--row",
+        "AugMix",
+        "--dry-run",
+        "--device",
+        "cpu",
+        "--out",
+        str(tmp_path),
+    )
     assert dry.exit_code == 0, dry.output
     assert "augmix-imagenet-c-holdout: 505 cells, about" in dry.stderr

@@ -7,7 +7,7 @@ takes the conditions that nobody else is at.
 
 import fcntl
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -249,17 +249,24 @@ def _read_run(file: Path) -> Run:
 
 def check_same(folder: Path, held: Run, new: Run, extend: bool) -> None:
     """Raise a `CovshiftError` where rows of the two runs would not belong together."""
-    before, now = (_comparable(run.settings) for run in (held, new))
-    free = {*FREE, *(PLANNED if extend else ())}
-    other = {name: (before[name], now[name]) for name in now if name not in free and before[name] != now[name]}
-    for name in ("data_digest", "preprocess"):
-        if not other and getattr(held, name) != getattr(new, name):
-            other[name] = (getattr(held, name), getattr(new, name))
-    if not other and held.model_digest != new.model_digest:
+    check_settings(folder, held.settings, new.settings, extend)
+    _check_values(folder, {name: (getattr(held, name), getattr(new, name)) for name in ("data_digest", "preprocess")})
+    if held.model_digest != new.model_digest:
         raise CovshiftError(
             f"{folder} holds a run of other weights (model_digest differs); does the model have the same each time it "
             "is opened? Use another --out"
         )
+
+
+def check_settings(folder: Path, held: Settings, new: Settings, extend: bool) -> None:
+    """The same as far as settings tell, before model and data are opened."""
+    before, now = _comparable(held), _comparable(new)
+    free = {*FREE, *(PLANNED if extend else ())}
+    _check_values(folder, {name: (before[name], now[name]) for name in now if name not in free})
+
+
+def _check_values(folder: Path, values: Mapping[str, tuple[object, object]]) -> None:
+    other = {name: pair for name, pair in values.items() if pair[0] != pair[1]}
     if other:
         name, (was, wants) = next(iter(other.items()))
         more = f" (and {len(other) - 1} more)" if len(other) > 1 else ""

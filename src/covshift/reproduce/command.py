@@ -3,11 +3,12 @@
 import json
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
 from covshift.bench.settings import Settings
-from covshift.bench.store import Row, Store, holds_a_run
+from covshift.bench.store import Store, check_settings, holds_a_run
 from covshift.bench.where import HERE, Where
 from covshift.errors import CovshiftError, Stopped, plural, unknown
 from covshift.reproduce.compare import compare, write
@@ -19,14 +20,16 @@ from covshift.reproduce.target import Target, join
 
 ELSEWHERE = {
     "table6": "covshift.data.objectnet.mapping(): ObjectNet's ambiguous classes",
-    "table7": "covshift models 'zoo:*': parameters and BN parameters",
+    "table7": "covshift models 'torchvision:*': parameters and BN parameters",
     "table11": "covshift shift, covshift.shift.Predictor: errors predicted from distances",
     "figure4": "covshift.shift.wasserstein, covshift shift: distances and errors",
     "figure6": "covshift theory --grid",
-    "figure7": "covshift.shift.wasserstein: distances by layer; figure8 likewise",
+    "figure7": "covshift.shift.wasserstein: distances by layer",
+    "figure8": "covshift.shift.wasserstein: distances by layer",
     "figure9": "figure3 with covshift models 'zoo:*'",
     "figure11": "covshift.shift.embed: the map of statistics",
-    "figure12": "table12; figure13 likewise",
+    "figure12": "table12, which it shows",
+    "figure13": "table12, which it shows",
     "figure14": "covshift theory",
 }
 """What needs no run of the benchmark."""
@@ -72,10 +75,11 @@ def choose(name: str, rows: Sequence[str], *, builtin: bool) -> list[Target]:
         raise CovshiftError(f"{name} needs no benchmark: {ELSEWHERE[name]}")
     if name != "all" and name not in known:
         raise unknown("table or figure", name, ["all", *known])
-    found = [target.only(rows) for target in (known.values() if name == "all" else [known[name]])]
-    found = [target for target in found if target.numbers]
+    chosen = list(known.values()) if name == "all" else [known[name]]
+    found = [target for each in chosen if (target := each.only(rows)).numbers]
     if not found:
-        raise CovshiftError(f"no row of {name} fits {', '.join(rows)}; covshift reproduce {name} --dry-run lists them")
+        labels = dict.fromkeys(number.row for target in chosen for number in target.numbers)
+        raise CovshiftError(f"no row of {name} fits {', '.join(rows)}; there are {', '.join(labels)}")
     return found
 
 
@@ -131,7 +135,8 @@ def reproduce(
         raise CovshiftError("no run succeeded")
     if where.shard:
         return Outcome(parts([out / name for name in runs if name not in failed], where.shard), failed)
-    rows = {name: _rows(out / name) for name in runs}
+    # What a run that failed has left there may be of other weights or data.
+    rows = {name: Store(out / name).rows() for name in runs if name not in failed}
     return Outcome(write([(target, compare(target, rows)) for target in found], kind), failed)
 
 
@@ -143,12 +148,13 @@ def _announce(
 
     for name, why in missing.items():
         say(f"left out: {name}: {why}")
-    cells = {name: settings.plan.names_of(where.part(settings.plan.conditions)) for name, settings in runs.items()}
-    left = {name: settings for name, settings in runs.items() if not _has(where.folder(out / name), cells[name])}
+    folders = {name: where.folder(out / name) for name in runs}
+    cells = {name: _cells_left(folders[name], settings, where) for name, settings in runs.items()}
+    left = {name: runs[name] for name in runs if cells[name] or not holds_a_run(folders[name])}
     if left:
-        times = {name: each * len(cells[name]) / len(runs[name].plan.all_names()) for name, each in hours(left).items()}
+        times = hours(left, cells)
         for name, each in times.items():
-            say(f"{name}: {plural(len(cells[name]), 'cell')}, about {_time(each)}")
+            say(f"{name}: {plural(cells[name], 'cell')}, about {_time(each)}")
         say(f"{plural(len(times), 'run')}, about {_time(sum(times.values()))} of forward passes on this device")
     return left
 
@@ -167,12 +173,13 @@ def _run(runs: dict[str, Settings], out: Path, where: Where) -> dict[str, str]:
     return failed
 
 
-def _has(folder: Path, cells: list[str]) -> bool:
-    return holds_a_run(folder) and set(cells) <= Store(folder).done()
-
-
-def _rows(folder: Path) -> list[Row]:
-    return Store(folder).rows() if holds_a_run(folder) else []
+def _cells_left(folder: Path, settings: Settings, where: Where) -> int:
+    """How many cells are still to be run; rows of other data, weights or images are not those of this run."""
+    wanted = set(settings.plan.names_of(where.part(settings.plan.conditions)))
+    if holds_a_run(folder) and (done := Store(folder).done()):
+        check_settings(folder, Store(folder).run.settings, settings, extend=True)
+        wanted -= done
+    return len(wanted)
 
 
 def _time(hours: float) -> str:
@@ -196,8 +203,9 @@ def run(
     if show or name is None:
         sys.stdout.write(listed(builtin, as_json=kind == "json") + "\n")
         return True
+    places.check()
     if builtin and places.limit is None:
-        places = Places(places.folders, places.weights, IMAGES, places.device, places.builtin)
+        places = replace(places, limit=IMAGES)
     text, failed = reproduce(choose(name, rows, builtin=builtin), places, out, say, dry=dry, kind=kind, where=where)
     if text:
         sys.stdout.write(text + "\n")

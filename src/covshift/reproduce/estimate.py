@@ -17,21 +17,20 @@ from covshift.uri import parse
 _OVERHEAD = 1.2
 """Adapting takes a little more than a pass."""
 
-_BATCH = 4
 
-
-def hours(runs: Mapping[str, Settings]) -> dict[str, float]:
-    """The hours that each run takes, reading images not counted."""
+def hours(runs: Mapping[str, Settings], cells: Mapping[str, int]) -> dict[str, float]:
+    """The hours that so many cells of each run take, reading images not counted."""
     device = {settings.device for settings in runs.values()}
     speed = measure(device.pop()) if device else 1.0
-    return {name: _OVERHEAD * passes(settings) * flops(settings) / speed / 3600 for name, settings in runs.items()}
+    work = {name: cells[name] * images(settings) * flops(settings) for name, settings in runs.items()}
+    return {name: _OVERHEAD * each / speed / 3600 for name, each in work.items()}
 
 
-def passes(settings: Settings) -> int:
-    """How many images go through the model."""
+def images(settings: Settings) -> int:
+    """How many images go through the model in a cell."""
     entry = find(parse(settings.data, "data set", "imagenet:DIR").source)
-    images = (entry.images if entry else 0) or 10_000
-    return len(settings.plan.all_names()) * min(images, settings.limit or images)
+    known = (entry.images if entry else 0) or 10_000
+    return min(known, settings.limit or known)
 
 
 def flops(settings: Settings) -> float:
@@ -65,12 +64,13 @@ def _count(module: torch.nn.Module, image: torch.Tensor) -> float:
 def measure(device: str, size: int = 224) -> float:
     """Operations a second in a ResNet-18 on this device."""
     where = choose_device(device)
+    batch = 4 if where.type == "cpu" else 64  # fewer do not keep a GPU busy
     module = untrained(ENTRIES["resnet18"].build).eval().to(where)
-    images = torch.zeros(_BATCH, 3, size, size, device=where)
+    pictures = torch.zeros(batch, 3, size, size, device=where)
     seconds = []
     with torch.inference_mode():
         for _ in range(3):
             begun = time.perf_counter()
-            module(images).sum().item()  # waits for a GPU
+            module(pictures).sum().item()  # waits for a GPU
             seconds.append(time.perf_counter() - begun)
-    return _BATCH * _zoo_flops("resnet18", size) / min(seconds)
+    return batch * _zoo_flops("resnet18", size) / min(seconds)

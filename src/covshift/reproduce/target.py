@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple
 
 from covshift.bench import metrics
@@ -109,13 +109,17 @@ class Target:
     note: str = ""
 
     def only(self, rows: Sequence[str]) -> "Target":
-        """The same for some rows, which are named by parts of their labels."""
+        """The same for some rows, which are named by parts of their labels, without methods that others need."""
         if not rows:
             return self
         numbers = tuple(n for n in self.numbers if any(part.lower() in n.row.lower() for part in rows))
-        runs = {number.run for number in numbers}
-        jobs = tuple(job for job in self.jobs if job.name in runs)
-        return Target(self.name, self.title, jobs, numbers, self.note)
+        wanted = {(number.run, number.metric.method) for number in numbers}
+        jobs = []
+        for job in self.jobs:
+            methods = tuple(method for method in job.settings["methods"] if (job.name, method) in wanted)
+            if methods:
+                jobs.append(replace(job, settings={**job.settings, "methods": methods}))
+        return replace(self, jobs=tuple(jobs), numbers=numbers)
 
 
 def join(jobs: Sequence[Job]) -> dict[str, Job]:
