@@ -136,11 +136,16 @@ class Store:
             return self._rows
         whole = new[: new.rfind(b"\n") + 1]
         for line in whole.splitlines():
+            number = len(self._rows) + 1
             try:
                 row = Row.model_validate_json(line)
             except ValidationError as error:
-                number = len(self._rows) + 1
                 raise CovshiftError(f"line {number} of {self.folder / _ROWS} is no row: {line[:80]!r}") from error
+            if row.images < 1 or not all(0 <= errors <= row.images for errors in (row.top1_errors, row.top5_errors)):
+                raise CovshiftError(
+                    f"line {number} of {self.folder / _ROWS} cannot be: {row.top1_errors} and {row.top5_errors} errors "
+                    f"in {row.images} images of {row.cell}; delete that line, and the same covshift bench runs it again"
+                )
             self._rows.append(row)
             self._names.add(row.cell)
         self._read_to += len(whole)
