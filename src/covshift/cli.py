@@ -464,5 +464,6 @@ def report(
             readme=readme,
             images=images,
             files=files,
+            say=lambda note: typer.echo(f"note: {note}", err=True),
         )
         typer.echo(page)

@@ -12,6 +12,7 @@ from covshift.corruptions import corrupt
 from covshift.errors import CovshiftError
 from covshift.models import open_model
 from covshift.report import distances, theory
+from covshift.report.command import report
 from covshift.report.measure import measure, read_shift
 from covshift.report.metric import metric
 from covshift.report.results import gather
@@ -68,11 +69,54 @@ def test_other_weights_are_refused(measured):
         measure(other, images=50)
 
 
-def test_a_broken_measurement_is_an_error(tmp_path):
-    folder = make_run(tmp_path / "a", **SMALL)
-    (folder / "shift.json").write_text('{"images": 3}')
-    with pytest.raises(CovshiftError, match="measure again"):
+def test_statistics_of_other_weights_are_not_gone_on_with(measured):
+    _, result, shift = measured
+    here = result.folder / "statistics"
+    for file in list(here.iterdir()):
+        file.rename(here / f"0{file.name}")  # as if the run had been another one
+    assert measure(result, images=50) == shift
+    assert len(list(here.iterdir())) == 10
+
+
+def test_a_model_without_statistics_has_nothing_to_measure(measured):
+    folder, _, _ = measured
+    settings = {**OPTIONS, "model": "py:nets:plain", "corruptions": "fog", "severities": "1", "methods": "none"}
+    run_in(folder, settings, "plain")
+    assert measure(gather([folder / "plain"]).results[0], images=50) is None
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda held: held.pop("layers"),
+        lambda held: held["layers"].pop(),
+        lambda held: held["conditions"][0]["distances"].pop("Jeffrey"),
+        lambda held: held["conditions"][0]["distances"].update({"Wasserstein": [float("nan")] * 6}),
+        lambda held: held.update(conditions=[]),
+    ],
+)
+def test_a_broken_measurement_is_left_out_and_said(tmp_path, monkeypatch, change):
+    monkeypatch.setattr("covshift.report.page.vega", lambda: "")
+    folder = make_run(tmp_path / "a", **{**SMALL, "methods": "none"})
+    make_shift(folder)
+    held = json.loads((folder / "shift.json").read_text())
+    change(held)
+    (folder / "shift.json").write_text(json.dumps(held))
+    with pytest.raises(CovshiftError, match=r"^[^\n]*measure again$"):
         read_shift(gather([folder]).results[0])
+    notes = []
+    page = report([folder], tmp_path / "out", images=False, files=False, say=notes.append)
+    assert [note.endswith("delete it and measure again") for note in notes] == [True]
+    assert "is no measurement" in page.read_text()
+
+
+def test_the_heat_map_begins_with_the_clean_images(tmp_path):
+    folder = make_run(tmp_path / "a", **SMALL)
+    make_shift(folder)
+    result = gather([folder]).results[0]
+    rows = distances.heat_map(result, read_shift(result)).rows
+    seen = list(dict.fromkeys(row["condition"].partition("/")[0] for row in rows))
+    assert seen == ["clean", "snow", "fog", "spatter"]
 
 
 def test_predictions_are_those_of_a_straight_line(tmp_path):

@@ -134,7 +134,11 @@ def test_other_schemas_are_left_out_and_said(tmp_path):
     good, old = (make_run(tmp_path / name, **SMALL) for name in ("good", "old"))
     run = json.loads((old / "run.json").read_text())
     (old / "run.json").write_text(json.dumps(run | {"schema_version": 7}))
-    assert "has schema 7" in written([good, old], tmp_path / "out")
+    notes = []
+    assert "has schema 7" in written([good, old], tmp_path / "out", files=False, say=notes.append)
+    assert ["has schema 7" in note for note in notes] == [True]
+    with pytest.raises(CovshiftError, match=r"two runs .* has schema 7"):
+        written([good, old], tmp_path / "out", compare=True)
     with pytest.raises(CovshiftError, match="has schema 7"):
         gather([old])
 
@@ -142,11 +146,32 @@ def test_other_schemas_are_left_out_and_said(tmp_path):
 def test_folders_without_runs_are_errors(tmp_path):
     with pytest.raises(CovshiftError, match="no run in"):
         gather([tmp_path])
-    with pytest.raises(CovshiftError, match="no run in"):
-        gather([tmp_path / "nowhere"])
+    good = make_run(tmp_path / "good", **SMALL)
+    with pytest.raises(CovshiftError, match=r"no run in .*nowhere"):
+        gather([tmp_path / "nowhere", good])
     Store.create(tmp_path / "empty", a_run())
     with pytest.raises(CovshiftError, match="no finished cell"):
         gather([tmp_path / "empty"])
+
+
+@pytest.mark.parametrize("change", [{"images": 0}, {"top1_errors": -3}, {"top1_errors": 10**6}])
+def test_rows_that_cannot_be_are_said_with_their_line(tmp_path, change):
+    folders = [make_run(tmp_path / name, **SMALL) for name in ("good", "odd")]
+    first, second, *rest = (folders[1] / "rows.jsonl").read_text().splitlines()
+    odd = json.dumps(json.loads(second) | change)
+    (folders[1] / "rows.jsonl").write_text("\n".join([first, odd, *rest, ""]))
+    found = gather(folders)
+    assert [result.name for result in found.results] == ["good"]
+    assert "line 2 of" in found.notes[0]
+
+
+def test_files_of_the_report_before_are_gone(tmp_path):
+    first, second = (make_run(tmp_path / name, **SMALL) for name in ("first", "second"))
+    out = tmp_path / "out"
+    written([first], out)
+    (out / "tables" / "corruptions-mine.csv").write_text("kept")
+    written([second], out)
+    assert {file.name for file in out.glob("*/corruptions-*.csv")} == {"corruptions-second.csv", "corruptions-mine.csv"}
 
 
 def test_mce_against_another_run(tmp_path):

@@ -1,8 +1,9 @@
 """What `covshift report` does with its arguments."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from covshift.bench.metrics import Baseline, baseline_of
 from covshift.bench.store import Store
@@ -30,6 +31,7 @@ def report(
     files: bool = True,
     readme: str | os.PathLike[str] | None = None,
     measure_images: int | None = None,
+    say: Callable[[str], None] = lambda note: None,
 ) -> Path:
     """Write a report on run folders.
 
@@ -43,6 +45,7 @@ def report(
         readme: a Markdown file to write summary and tables to.
         measure_images: first measure on so many images how far the conditions of each run are from the source, and
             keep that in its folder; by default what is kept there is shown.
+        say: is told what was left out, and why; the page says it, too.
 
     Returns:
         The page.
@@ -52,38 +55,57 @@ def report(
         raise CovshiftError("expected run folders, e.g. covshift report runs/r18 --out report")
     found = gather([Path(run) for run in runs], _read_baseline(baseline))
     shifts = _shifts(found.results, measure_images)
-    made = [*(_compared(found) if compare else ()), *sections(found.results, shifts)]
+    notes = (*found.notes, *shifts.notes)
+    made = [*(_compared(found) if compare else ()), *sections(found.results, shifts.found)]
+    for note in notes:
+        say(note)
     if readme is not None:
-        _write(Path(readme), as_readme(_title(found), found.results, made, found.notes))
+        _write(Path(readme), as_readme(_title(found), found.results, made))
     if files:
         write_files(made, Path(out))
     shown = samples(found.results) if images else Samples((), "they were not asked for")
     index = Path(out) / "index.html"
-    _write(index, page(_title(found), found.results, made, shown, found.notes))
+    _write(index, page(_title(found), found.results, made, shown, notes))
     return index
 
 
 def written_readme(runs: Sequence[str | os.PathLike[str]]) -> str:
     """The Markdown that `report` writes with `readme`, to compare."""
     found = gather([Path(run) for run in runs])
-    return as_readme(_title(found), found.results, sections(found.results, _shifts(found.results, None)), found.notes)
+    return as_readme(_title(found), found.results, sections(found.results, _shifts(found.results).found))
 
 
-def _shifts(results: Sequence[Result], images: int | None) -> dict[str, Shift]:
-    """What was measured, by the name of the result; models without statistics have nothing to measure."""
-    found = {}
+class Shifts(NamedTuple):
+    """What was measured, by the name of the result, and what could not be."""
+
+    found: dict[str, Shift]
+    notes: tuple[str, ...]
+
+
+def _shifts(results: Sequence[Result], images: int | None = None) -> Shifts:
+    found: dict[str, Shift] = {}
+    notes = []
     for result in results:
-        adaptable = any(method != "none" for method in result.methods)
-        shift = measure(result, images) if images is not None and adaptable else read_shift(result)
+        if images is not None:
+            shift = measure(result, images)
+            if shift is None:
+                notes.append(f"{result.name} has no layer with statistics, there is no distance to measure")
+        else:
+            try:
+                shift = read_shift(result)
+            except CovshiftError as error:
+                notes.append(f"left out: {error}")
+                continue
         if shift is not None:
             found[result.name] = shift
-    return found
+    return Shifts(found, tuple(notes))
 
 
 def _compared(found: Gathered) -> list[Section]:
     if len(found.results) != 2:
         got = ", ".join(result.name for result in found.results)
-        raise CovshiftError(f"expected two runs to compare, got {len(found.results)} ({got})")
+        why = "".join(f"; {note}" for note in found.notes)
+        raise CovshiftError(f"expected two runs to compare, got {len(found.results)} ({got}){why}")
     return [comparison.section(*found.results)]
 
 

@@ -232,15 +232,18 @@ def heat_map(result: Result, shift: Shift) -> Figure:
     """Layer by condition, for the three distances."""
     import altair as alt
 
-    order = [str(each.condition) for each in shift.conditions]
+    known = ("clean", *names("all"))
+    conditions = sorted(shift.conditions, key=lambda each: (known.index(each.corruption), each.severity))
+    order = [str(each.condition) for each in conditions]
     # A column for each measure, and one set of rows for all panels: the page would be large otherwise.
     rows = [
         {"condition": str(each.condition), "layer": path}
         | {measure: each.distances[measure][place] for measure in MEASURES}
-        for each in shift.conditions
+        for each in conditions
         for place, path in enumerate(shift.layers)
     ]
     wide = max(120, min(260, 13 * len(shift.layers)))
+    key = alt.Legend(title=None, orient="bottom", direction="horizontal", gradientLength=wide, tickCount=3)
     panels, held = [], data(rows)
     for place, measure in enumerate(MEASURES):
         labels = alt.Axis(labels=place == 0, ticks=False, domain=False, labelFontSize=8, labelOverlap=False)
@@ -250,7 +253,7 @@ def heat_map(result: Result, shift: Shift) -> Figure:
             .encode(
                 x=alt.X("layer:N", sort=shift.layers, title=None, axis=alt.Axis(labelOverlap=True, labelFontSize=8)),
                 y=alt.Y("condition:N", sort=order, title=None, axis=labels),
-                color=alt.Color(f"{measure}:Q", legend=None, scale=alt.Scale(type="sqrt", scheme="viridis")),
+                color=alt.Color(f"{measure}:Q", legend=key, scale=alt.Scale(type="sqrt", scheme="viridis")),
                 tooltip=["condition:N", "layer:N", f"{measure}:Q"],
             )
             .properties(width=wide, height=9 * len(order))

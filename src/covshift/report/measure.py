@@ -4,20 +4,24 @@ Measuring opens the model and the images of the run. What layers saw in a condit
 so that a measurement that was stopped goes on; `shift.json` alone is enough for a report.
 """
 
+import hashlib
 from collections.abc import Iterator, Mapping
+from typing import Self
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 from torch import Tensor
 
 from covshift.bench.methods import GRID_IMAGES, GRID_PRIORS
-from covshift.bench.run import open_model_of
-from covshift.corruptions import names
+from covshift.bench.run import describe, open_model_of
+from covshift.bench.store import Run, check_same
+from covshift.corruptions import category, names
 from covshift.data import CLEAN, MIXED, Condition, open_data
 from covshift.data.selection import Selection, choose
 from covshift.errors import CovshiftError
 from covshift.files import replacing
 from covshift.full import estimate
+from covshift.layers import holds_statistics
 from covshift.models import Model
 from covshift.progress import progress_bar
 from covshift.report.results import Result
@@ -33,7 +37,7 @@ _BATCH = 100
 class Measured(BaseModel):
     """A condition: the three distances for each layer, and its place on the map of conditions."""
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, allow_inf_nan=False)
 
     corruption: str
     severity: int
@@ -82,6 +86,19 @@ class Shift(BaseModel):
     conditions: list[Measured]
     theory: list[Expected]
 
+    @model_validator(mode="after")
+    def _whole(self) -> Self:
+        """Every condition has every distance in every layer."""
+        for each in self.conditions:
+            lengths = {name: len(values) for name, values in each.distances.items()}
+            if lengths != dict.fromkeys(MEASURES, len(self.layers)):
+                raise ValueError(f"expected {', '.join(MEASURES)} of {len(self.layers)} layers in {each.condition}")
+            if each.condition != CLEAN:
+                category(each.corruption)
+        if not self.conditions or not self.layers:
+            raise ValueError("expected one condition and one layer or more")
+        return self
+
 
 def read_shift(result: Result) -> Shift | None:
     """What was measured of a run; None where nothing was."""
@@ -90,8 +107,11 @@ def read_shift(result: Result) -> Shift | None:
         shift = Shift.model_validate_json(file.read_text())
     except FileNotFoundError:
         return None
-    except (OSError, ValidationError, UnicodeDecodeError) as error:
+    except (OSError, UnicodeDecodeError) as error:
         raise CovshiftError(f"{file} is no measurement ({error}); delete it and measure again") from error
+    except ValidationError as error:
+        reason = error.errors()[0]["msg"].removeprefix("Value error, ")
+        raise CovshiftError(f"{file} is no measurement ({reason}); delete it and measure again") from error
     if shift.schema_version != SCHEMA:
         raise CovshiftError(f"{file} has schema {shift.schema_version}, this covshift reads {SCHEMA}; measure again")
     if shift.model_digest != result.run.model_digest:
@@ -99,8 +119,8 @@ def read_shift(result: Result) -> Shift | None:
     return shift
 
 
-def measure(result: Result, images: int) -> Shift:
-    """Measure a run's conditions, and write what was found into its folder.
+def measure(result: Result, images: int) -> Shift | None:
+    """Measure a run's conditions, and write what was found into its folder; None for a model without statistics.
 
     Args:
         result: the run; its model and data are opened.
@@ -108,19 +128,18 @@ def measure(result: Result, images: int) -> Shift:
     """
     run, settings = result.run, result.run.settings
     model = open_model_of(settings)
-    if model.digest != run.model_digest:
-        raise CovshiftError(f"{settings.model} has other weights now than in the run {result.folder}; run it again")
-    source = Statistics.of(model.module)
-    if not source:
-        raise CovshiftError(f"{settings.model} has no layer with statistics, there is no distance to measure")
-    data = open_data(settings.data)
+    if not any(map(holds_statistics, model.module.modules())):
+        return None
+    source, data = Statistics.of(model.module), open_data(settings.data)
+    check_same(result.folder, run, describe(settings, model, data), extend=False)
     indices = choose(data.labels, limit=settings.limit, order="shuffled", seed=settings.seed)[:images]
     selection = Selection(data, indices, model.preprocess.picture, making=settings.making, skip_broken=True)
     conditions = [condition for condition in settings.plan.conditions if condition != MIXED]
+    key = _key(run, len(indices))
     targets = {}
     with progress_bar(f"measuring {result.name}", len(conditions)) as advance:
         for condition in conditions:
-            kept = result.folder / "statistics" / f"{len(indices)}-{str(condition).replace('/', '-')}.safetensors"
+            kept = result.folder / "statistics" / f"{key}-{str(condition).replace('/', '-')}.safetensors"
             if kept.exists():
                 targets[condition] = Statistics.load(kept)
                 targets[condition].check_fits(model.module)
@@ -132,6 +151,12 @@ def measure(result: Result, images: int) -> Shift:
     with replacing(result.folder / _FILE) as part:
         part.write_text(shift.model_dump_json(indent=None) + "\n")
     return shift
+
+
+def _key(run: Run, images: int) -> str:
+    """Names what statistics depend on: those of other weights or images must not be gone on with."""
+    told = (run.model_digest, run.data_digest, run.preprocess, run.settings.limit, run.settings.making, images)
+    return hashlib.sha256(repr(told).encode()).hexdigest()[:12]
 
 
 def _estimate(model: Model, selection: Selection, condition: Condition) -> Statistics:

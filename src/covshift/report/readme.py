@@ -8,14 +8,13 @@ from covshift.report.results import Result
 from covshift.report.sheet import Sheet, as_markdown
 
 
-def as_readme(title: str, results: Sequence[Result], sections: Sequence[Section], notes: Sequence[str]) -> str:
+def as_readme(title: str, results: Sequence[Result], sections: Sequence[Section]) -> str:
     """The summary and all tables.
 
-    It depends on the rows alone, so that who makes it again gets the same file.
+    It depends on rows and measurements alone, not on where the folders are: who makes it again gets the same file.
     """
     lines = [f"# {title}", "", "<!-- Written by covshift report from the rows of the runs; do not edit. -->", ""]
     lines += [f"- **{result.name}** {sentence(result)}" for result in results]
-    lines += [f"\n{note}" for note in notes]
     for section in sections:
         sheets = [part for part in section.parts if isinstance(part, Sheet)]
         if not sheets:

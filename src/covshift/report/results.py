@@ -158,9 +158,13 @@ def gather(paths: Iterable[Path], baseline: Baseline | None = None) -> Gathered:
         paths: run folders, or folders that hold some.
         baseline: what mCE is measured against; by default AlexNet, on ImageNet.
     """
-    folders = list(dict.fromkeys(folder for path in paths for folder in run_folders(path)))
+    folders = []
+    for path in paths:
+        if not path.is_dir():
+            raise CovshiftError(f"there is no run in {path}: expected a folder that covshift bench --out has made")
+        folders += run_folders(path)
     notes, stores = [], []
-    for folder in folders:
+    for folder in dict.fromkeys(folders):
         try:
             store = Store(folder)
             if store.rows():
