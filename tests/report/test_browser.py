@@ -9,6 +9,7 @@ import pytest
 from browser import INSTALLED, browser
 from made_up import make_run, make_shift
 
+from covshift.corruptions import names
 from covshift.report.command import report
 
 pytestmark = [
@@ -105,6 +106,29 @@ def test_tables_have_the_numbers_of_the_files(page, window):
             head, *lines = csv.reader(opened)
         shown = [place for place, name in enumerate(head) if not name.endswith((" low", " high"))]
         assert window.run(TABLE, file.stem) == [[line[place] for place in shown] for line in (head, *lines)]
+
+
+def test_tables_have_the_numbers_of_the_store(page, window):
+    window.open(page, 1280)
+    lines = (page.parents[1] / "runs" / "resnet20" / "rows.jsonl").read_text().splitlines()
+    rows = [row for row in map(json.loads, lines) if row["corruption"] in names("test")]
+    head, line, *_ = window.run(TABLE, "overview")
+    for method in ("none", "partial", "full"):
+        found = [row["top1_errors"] / row["images"] for row in rows if row["method"] == method]
+        assert line[head.index(method)] == f"{100 * sum(found) / len(found):.1f}"
+
+
+def test_charts_fit_the_paper(page, window):
+    window.open(page, 1280)
+    window.cdp("Emulation.setEmulatedMedia", media="print")
+    wide = """
+    document.body.style.width = "640px";  // the window stays as it is, as it does in print
+    const end = document.body.getBoundingClientRect().right + 1;
+    const charts = [...document.querySelectorAll(".chart svg")];
+    return charts.filter(svg => svg.getBoundingClientRect().right > end).length;
+    """
+    assert window.run(wide) == 0
+    window.cdp("Emulation.setEmulatedMedia", media="")
 
 
 @pytest.mark.parametrize("width", [1280, 390])

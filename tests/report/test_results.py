@@ -10,6 +10,6 @@ RESULTS = Path(__file__).parents[2] / "results"
 
 
 @pytest.mark.skipif(not (RESULTS / "README.md").exists(), reason="there are no results yet")
-def test_the_readme_is_that_of_the_rows():
-    text = (RESULTS / "README.md").read_text()
-    assert text == written_readme([RESULTS]), "make it again: covshift report results/ --readme results/README.md"
+@pytest.mark.parametrize("page", [RESULTS / "README.md", RESULTS.parent / "docs" / "results.md"])
+def test_what_is_written_is_what_the_rows_say(page):
+    assert page.read_text() == written_readme([RESULTS]), "make results writes it again"
