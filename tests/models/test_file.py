@@ -2,6 +2,7 @@
 
 import argparse
 
+import numpy as np
 import pytest
 import torch
 from networks import images, randomise, tiny
@@ -28,6 +29,7 @@ LAYOUTS = {
     "lightning": lambda state: {"state_dict": prefixed(state, "model."), "hyper_parameters": {"lr": 0.1}},
     "nested": lambda state: {"model": {"state_dict": state}},
     "old": lambda state: {key: tensor for key, tensor in state.items() if "num_batches" not in key},
+    "numpy": lambda state: {"state_dict": state, "best_acc1": np.float64(76.1), "epoch": np.int64(90)},
     "with a counter": lambda state: state | {"epoch": 3},
 }
 

@@ -5,7 +5,9 @@ import re
 import warnings
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
@@ -18,6 +20,14 @@ _WRAPPERS = ("state_dict", "model_state_dict", "model", "net")
 
 _PREFIXES = ("module.", "_orig_mod.", "model.", "net.")
 """What DataParallel, torch.compile and training scripts put before every name."""
+
+
+_SCALAR = np.float64().__reduce__()[0]
+_SAFE: list[Any] = [
+    *(_SCALAR, (_SCALAR, "numpy.core.multiarray.scalar"), np.dtype),
+    *(type(np.dtype(kind)) for kind in ("f4", "f8", "i4", "i8")),
+]
+"""Of NumPy, beside what `weights_only` allows: single numbers, as scripts keep the best accuracy beside the weights."""
 
 
 def read_state(path: Path) -> dict[str, Tensor]:
@@ -63,7 +73,7 @@ def _read_safetensors(path: Path) -> object:
 
 def _read_torch(path: Path) -> object:
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), torch.serialization.safe_globals(_SAFE):
             warnings.simplefilter("ignore")  # of torch, about TorchScript; the error says the same
             return torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
@@ -79,7 +89,9 @@ def _read_torch(path: Path) -> object:
         raise CovshiftError(f"{path} is not a whole checkpoint ({why}); fetch or save it again") from error
 
 
-def fit(module: nn.Module, state: Mapping[str, Tensor], path: Path, arch: str) -> None:
+def fit(
+    module: nn.Module, state: Mapping[str, Tensor], path: Path, arch: str, advice: str = "give another arch="
+) -> None:
     """Load the weights of a checkpoint into a model, or say which of them do not fit."""
     own = module.state_dict()
     state = without_prefix(state, own)
@@ -100,9 +112,7 @@ def fit(module: nn.Module, state: Mapping[str, Tensor], path: Path, arch: str) -
     shapes = [f"{key} {_shape(tensor)} instead of {_shape(own[key])}" for key, tensor in wrong.items()]
     kinds = {"missing": missing, "unexpected": unexpected, "of another shape": shapes}
     misfits = "; ".join(f"{len(keys)} {kind}: {_some(keys)}" for kind, keys in kinds.items() if keys)
-    raise CovshiftError(
-        f"{path} does not fit {arch}, which has {plural(len(own), 'tensor')}: {misfits}; give another arch="
-    )
+    raise CovshiftError(f"{path} does not fit {arch}, which has {plural(len(own), 'tensor')}: {misfits}; {advice}")
 
 
 def without_prefix(state: Mapping[str, Tensor], own: Iterable[str]) -> dict[str, Tensor]:

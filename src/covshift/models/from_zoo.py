@@ -1,6 +1,7 @@
 """`zoo:NAME[?file=PATH]`: the paper's models, with the weights that their authors have published."""
 
 from pathlib import Path
+from typing import Any
 
 from torch import nn
 
@@ -30,17 +31,23 @@ def build(name: str) -> nn.Module:
 
 
 def weights_of(name: str) -> list[str]:
-    """The published file, if there is one."""
-    return [file.name for file in find(name).files[:1]]
+    """The published files, if there are any."""
+    return [file.name for file in find(name).files]
 
 
-def about(name: str) -> dict[str, str]:
-    """Where the weights are, and whose."""
+def about(name: str) -> dict[str, Any]:
+    """Where the weights are, whose, and what they expect of images; what nobody has published is left out."""
     entry = find(name)
-    address = entry.files[0].by_hand if entry.files else entry.page
-    train = f"covshift train {entry.recipe}" if entry.recipe else ""
-    found = {"address": address, "train": train, "licence": entry.licence, "citation": entry.citation}
-    return {key: text for key, text in (found | {"note": entry.note}).items() if text}
+    found = {
+        "address": [file.by_hand for file in entry.files] or [entry.page] * bool(entry.page),
+        "sha256": [file.sha256 for file in entry.files if file.sha256],
+        "train": f"covshift train {entry.recipe}" if entry.recipe else "",
+        "licence": entry.licence,
+        "citation": entry.citation,
+        "preprocess": entry.preprocess.as_dict(),
+        "note": entry.note,
+    }
+    return {key: value for key, value in found.items() if value}
 
 
 def load(uri: Uri) -> Model:
@@ -52,7 +59,7 @@ def load(uri: Uri) -> Model:
     try:
         state = entry.rename(entry.read(path))
         module = untrained(entry.build)
-        fit(module, state, path, f"zoo:{entry.name}")
+        fit(module, state, path, f"zoo:{entry.name}", "it may be of another model")
     except CovshiftError as error:
         if named:
             raise

@@ -3,10 +3,10 @@
 import re
 from functools import partial
 from pathlib import Path
+from zipfile import BadZipFile
 
 import numpy as np
 import torch
-from torch import nn
 
 from covshift.errors import CovshiftError
 from covshift.models.checkpoint import read_state
@@ -24,9 +24,9 @@ def read_tensorpack(path: Path) -> State:
     if path.suffix != ".npz":
         return read_state(path)
     try:
-        with np.load(path, allow_pickle=False) as arrays:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
             found = {name.removesuffix(":0"): torch.from_numpy(arrays[name]) for name in arrays}
-    except (OSError, ValueError, EOFError) as error:
+    except (OSError, ValueError, TypeError, EOFError, BadZipFile) as error:
         raise CovshiftError(f"{path} is not a whole npz file ({error}); fetch it again") from error
     state = {}
     for name, tensor in found.items():
@@ -70,15 +70,11 @@ def from_fixup(state: State) -> State:
     return {ours(name): tensor for name, tensor in state.items()}
 
 
-def _build(depth: int, norm: str) -> nn.Module:
-    return imagenet_resnet(depth, "group" if norm == "group" else "fixup")
-
-
 def _group(depth: int, file: File | None) -> Entry:
     return Entry(
         f"groupnorm-resnet{depth}",
         "resnet-groupnorm",
-        partial(_build, depth, "group"),
+        partial(imagenet_resnet, depth, "group"),
         licence="Apache-2.0",
         citation="Wu & He 2018; weights by Y. Wu",
         files=(file,) if file else (),
@@ -92,7 +88,7 @@ def _fixup(depth: int) -> Entry:
     return Entry(
         f"fixup-resnet{depth}",
         "resnet-fixup",
-        partial(_build, depth, "fixup"),
+        partial(imagenet_resnet, depth, "fixup"),
         licence="BSD-3-Clause (code)",
         citation="Zhang et al. 2019",
         rename=from_fixup,
