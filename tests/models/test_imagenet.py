@@ -17,6 +17,11 @@ def test_group_norm_has_32_groups_and_the_parameters_of_a_resnet():
     assert {norm.num_groups for norm in norms} == {32}
     plain = torchvision.models.resnet50()
     assert sum(p.numel() for p in net.parameters()) == sum(p.numel() for p in plain.parameters())
+    # Wu & He: scales begin with 1, but for the last one of each block.
+    for name, norm in net.named_modules():
+        if isinstance(norm, nn.GroupNorm):
+            assert (norm.weight == (0 if name.endswith("bn3") else 1)).all(), name
+            assert norm.eps == 1e-5
 
 
 def test_fixup_has_the_convolutions_of_a_resnet():

@@ -30,7 +30,8 @@ def imagenet_resnet(depth: int, norm: Norm, classes: int = 1000) -> nn.Module:
         "group": lambda channels: nn.GroupNorm(GROUPS, channels),
     }
     make = getattr(torchvision.models, f"resnet{depth}")
-    network: nn.Module = make(norm_layer=layers[norm], num_classes=classes)
+    # Wu & He begin with 0 in the last scale of each block.
+    network: nn.Module = make(norm_layer=layers[norm], num_classes=classes, zero_init_residual=norm == "group")
     return network
 
 
