@@ -66,7 +66,13 @@ def test_the_table_and_its_errors():
 def test_the_zoo_says_whose_it_is():
     (row,) = json.loads(run("zoo:augmix", "--json").stdout)
     assert row["licence"] == "Apache-2.0"
-    assert row["address"].startswith("https://drive.google.com/file/d/")
+    assert row["address"][0].startswith("https://drive.google.com/file/d/")
+    assert "sha256" not in row
+    (row,) = json.loads(run("zoo:sin", "--json").stdout)
+    assert row["sha256"] == ["2a0d100e"]
+    assert row["preprocess"]["mean"] == [0.485, 0.456, 0.406]
+    (row,) = json.loads(run("zoo:simclrv2-resnet50", "--json").stdout)  # a checkpoint in two files
+    assert len(row["weights"]) == len(row["address"]) == 2
     (row,) = json.loads(run("zoo:fixup-resnet50", "--json").stdout)
     assert row["train"] == "covshift train resnet50-fixup"
     assert row["note"] == "nobody has published weights"

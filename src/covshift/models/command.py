@@ -28,7 +28,7 @@ class Row(NamedTuple):
     params: int
     bn_params: int
     weights: list[str]
-    about: dict[str, str] = {}  # noqa: RUF012
+    about: dict[str, Any] = {}  # noqa: RUF012
 
     def as_dict(self) -> dict[str, Any]:
         """For programs; a source may know more of its models."""
