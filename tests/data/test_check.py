@@ -4,7 +4,7 @@ import json
 import shutil
 
 import numpy as np
-from trees import imagenet, picture
+from trees import imagenet, objectnet, picture
 from typer.testing import CliRunner
 
 from covshift.cli import app
@@ -42,9 +42,9 @@ def test_the_list():
 
 def tree(root):
     one = root / "one"
-    for wnid in ("n01440764", "n01443537"):
+    for name in ("cat", "dog"):
         for k in range(3):
-            picture(one / wnid / f"{k}.JPEG", k)
+            picture(one / name / f"{k}.JPEG", k)
     for name in names("all"):
         for severity in range(1, 6):
             shutil.copytree(one, root / "c" / name / str(severity))
@@ -59,25 +59,48 @@ def test_a_whole_tree_and_what_can_be_wrong_with_it(tmp_path):
     assert "6 images of 2 classes, 3 to 3 of each in a condition" in whole.stdout
     shutil.rmtree(root / "fog" / "3")
     shutil.rmtree(root / "spatter" / "1")
-    shutil.rmtree(root / "snow" / "5" / "n01440764")
-    file = root / "frost" / "2" / "n01443537" / "1.JPEG"
+    shutil.rmtree(root / "snow" / "5" / "cat")
+    file = root / "frost" / "2" / "dog" / "1.JPEG"
     file.write_bytes(file.read_bytes()[:-200])
-    (root / "contrast" / "1" / "n01443537" / "2.JPEG").write_bytes(b"")
+    (root / "contrast" / "1" / "dog" / "2.JPEG").write_bytes(b"")
     found = run("check", f"imagenet-c:{root}")
     assert found.exit_code == 2
     assert "problem: 1 test condition missing: fog/3" in found.stdout
     assert "1 holdout condition missing: spatter/1" in found.stdout
-    assert "problem: snow/5 lacks 3 pictures that other conditions have, of n01440764 (3)" in found.stdout
-    assert f"2 files damaged: {file}, {root / 'contrast' / '1' / 'n01443537' / '2.JPEG'}" in found.stdout
+    assert "problem: snow/5 lacks 3 pictures that other conditions have, of cat (3)" in found.stdout
+    assert f"2 files damaged: {file}, {root / 'contrast' / '1' / 'dog' / '2.JPEG'}" in found.stdout
     assert "3 problems" in found.stdout
     report = json.loads(run("check", f"imagenet-c:{root}", "--json").stdout)
     assert len(report["problems"]) == 3
+    assert report["counts"] == {"cat": 3, "dog": 3}
+
+
+def test_classes_that_are_missing_are_named(tmp_path):
+    for severity in "12":
+        picture(tmp_path / "c" / "fog" / severity / "n01440764" / "1.JPEG")
+    problems = check(f"imagenet-c:{tmp_path / 'c'}").problems
+    assert "expected 1000 classes, got 1" in problems
+    assert "no images of n01443537, n01484850, n01491361, n01494475, n01496331 … 994 more" in problems
+    picture(tmp_path / "c" / "fog" / "1" / "2.JPEG")
+    problems = check(f"imagenet-c:{tmp_path / 'c'}").problems
+    assert problems[-1] == "expected a folder for each class in each condition, but 2.JPEG is in none"
+    report = check(f"objectnet:{objectnet(tmp_path / 'on')}")
+    assert report.counts == {"banana": 2, "t-shirt": 2}
+    assert "expected 104 classes, got 2" in report.problems
+    assert "no images of backpack, band_aid, basket, beer_bottle, bench … 97 more" in report.problems
+    picture(tmp_path / "v2" / "10" / "1.jpeg")
+    assert "no images of 0, 1, 2, 3, 4 … 994 more" in check(f"imagenet-v2:{tmp_path / 'v2'}").problems
 
 
 def test_counts_are_compared_with_the_published(tmp_path):
     report = check(f"imagenet:{imagenet(tmp_path)}")
     assert report.facts == ["9 images of 3 classes, 2 to 5 of each"]
-    assert report.problems == ["expected 50000 images, got 9", "expected 1000 classes, got 3"]
+    assert report.problems == [
+        "expected 50000 images, got 9",
+        "expected 1000 classes, got 3",
+        "no images of n01484850, n01491361, n01494475, n01496331, n01498041 … 992 more",
+    ]
+    assert report.counts == {"n01440764": 2, "n01443537": 5, "n15075141": 2}
     assert check(f"imagenet-c:{tmp_path / 'none'}").problems
     assert "expected a folder" in check(f"imagenet-a:{tmp_path / 'none'}").problems[0]
 

@@ -50,6 +50,7 @@ def devkit(root):
 def test_imagenet_as_its_archive_holds_it(tmp_path):
     for number in (1, 2, 3, 4):
         picture(tmp_path / "val" / f"ILSVRC2012_val_{number:08d}.JPEG", number)
+    picture(tmp_path / "val" / "ILSVRC2012_val_copy.JPEG")  # which no label is for
     with pytest.raises(CovshiftError, match="has no class folders; put the devkit beside it"):
         open_data(f"imagenet:{tmp_path}")
     devkit(tmp_path)
@@ -125,6 +126,8 @@ def test_objectnet_without_its_frame_and_its_ambiguous_classes(tmp_path):
     for image in read(data):
         assert image.shape == (SIDE, SIDE, 3)
         assert image[..., 0].max() == 10
+    picture(data.root / "banana" / "thin.png", side=4)
+    assert "its 4 x 4 px are all frame" in str(read(open_data(f"objectnet:{tmp_path}"))[2])
     assert by_folder(open_data(f"objectnet:{tmp_path}?drop=banana")) == {"t-shirt": 610}
     assert len(open_data(f"objectnet:{tmp_path}?mask=yes").among) == 104
     assert len(open_data(f"objectnet:{tmp_path}?mask=yes&drop=banana").among) == 103

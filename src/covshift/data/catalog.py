@@ -102,7 +102,8 @@ CATALOG = (
             Archive(f"https://zenodo.org/record/2235448/files/{name}.tar", 0, f"MD5 {md5}") for name, md5 in _C.items()
         ),
         "Apache-2.0 (code); the images are ImageNet's",
-        "download five archives, about 70 GB, and unpack; or make it: covshift corrupt val/ imagenet-c/ --all",
+        "download five archives, about 70 GB, and unpack; or make it: covshift corrupt val/ imagenet-c/ --all; "
+        "mixed ImageNet-C needs no files of its own: covshift bench --mixed",
     ),
     Source(
         "imagenet-a:DIR",

@@ -6,8 +6,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import numpy as np
-
 from covshift.corruptions import names
 from covshift.corruptions.apply import cores
 from covshift.corruptions.pictures import open_rgb
@@ -15,8 +13,10 @@ from covshift.corruptions.tree import pictures
 from covshift.data.base import Data, FileData
 from covshift.data.catalog import Source, find
 from covshift.data.condition import CLEAN, SEVERITIES, Condition
-from covshift.data.folder import Folder
+from covshift.data.folder import Folder, is_imagenet, wnids
+from covshift.data.imagenet import Numbered
 from covshift.data.imagenet_c import find_conditions
+from covshift.data.objectnet import ObjectNet, unambiguous
 from covshift.data.open import open_data
 from covshift.errors import CovshiftError, plural
 from covshift.progress import progress_bar
@@ -28,16 +28,23 @@ _ENDS = {b"\xff\xd8": b"\xff\xd9", b"\x89P": b"IEND\xaeB`\x82"}
 _TAIL = 64
 _BLOCK = 4096
 _SHOWN = 5
-_IMAGENET = 1000  # classes, of which all have as many images
 
 
 @dataclass
 class Report:
-    """What was found."""
+    """What was found.
+
+    Attributes:
+        uri: of the data set.
+        facts: what is there.
+        problems: what is missing or wrong.
+        counts: images of each class, by the name of its folder or, where there is none, by its index.
+    """
 
     uri: str
     facts: list[str] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
+    counts: dict[str, int] = field(default_factory=dict)
 
     def as_text(self) -> str:
         """For people: what is there, and what is wrong."""
@@ -63,12 +70,11 @@ def check(uri: str, *, decode: bool = False) -> Report:
         report.problems.append(str(error))
         return report
     entry = find(parsed.source)
-    report.facts += [fact for fact in (_counted(data.labels), data.remark) if fact]
+    _count(report, (path.parts[0] for path in data.paths) if isinstance(data, Folder) else map(str, data.labels))
+    report.facts += [data.remark] if data.remark else []
     if entry is not None:
         _compare(report, "images", len(data), entry.images)
-        _compare(report, "classes", len(np.unique(data.labels)), entry.classes)
-        if isinstance(data, Folder):
-            _compare_classes(report, data.paths, entry)
+        _compare_classes(report, entry, _folders(data))
     if isinstance(data, FileData):
         broken = find_broken([data.file(CLEAN, index) for index in range(len(data))], decode=decode)
         _report_broken(report, broken)
@@ -81,20 +87,34 @@ def _compare(report: Report, what: str, found: int, expected: int) -> None:
         report.problems.append(f"expected {expected} {what}, got {found}")
 
 
-def _compare_classes(report: Report, paths: Iterable[Path], entry: Source) -> None:
-    """Name the classes that have more or fewer images than all have, where all have as many."""
-    found = Counter(path.parts[0] for path in paths)
+def _folders(data: Data) -> set[str]:
+    """The folders that a whole copy has, where their names are known."""
+    if isinstance(data, ObjectNet):
+        return set(unambiguous())
+    if isinstance(data, Numbered):
+        return {str(index) for index in wnids().values()}
+    among = None if data.among is None else set(data.among)
+    return {name for name, index in wnids().items() if among is None or index in among}
+
+
+def _compare_classes(report: Report, entry: Source, folders: set[str]) -> None:
+    """Name the classes that are missing or, where all have as many images, have others."""
+    found = report.counts
+    _compare(report, "classes", len(found), entry.classes)
+    if found.keys() <= folders and (gone := _ordered(folders - found.keys())):
+        report.problems.append(f"no images of {_some(gone)}")
     each, rest = divmod(entry.images, entry.classes)
-    odd = {name: number for name, number in sorted(found.items()) if number != each}
-    if not rest and len(found) == entry.classes == _IMAGENET and odd:
-        which = _some(f"{name} ({number})" for name, number in odd.items())
-        report.problems.append(f"expected {each} images of each class, got others of {which}")
+    odd = [f"{name} ({number})" for name, number in found.items() if number != each]
+    if not rest and len(found) == entry.classes == len(wnids()) and odd:
+        report.problems.append(f"expected {each} images of each class, got others of {_some(odd)}")
 
 
-def _counted(labels: Sequence[int] | np.ndarray) -> str:
-    each = Counter(int(label) for label in labels)
-    fewest, most = min(each.values()), max(each.values())
-    return f"{len(labels)} images of {len(each)} classes, {fewest} to {most} of each"
+def _count(report: Report, classes: Iterable[str], where: str = "") -> None:
+    """Count the images of each class."""
+    found = Counter(classes)
+    report.counts = {name: found[name] for name in _ordered(found)}
+    each = report.counts.values()
+    report.facts.append(f"{sum(each)} images of {len(each)} classes, {min(each)} to {max(each)} of each{where}")
 
 
 def _check_conditions(root: Path, report: Report, decode: bool) -> None:
@@ -121,7 +141,10 @@ def _check_conditions(root: Path, report: Report, decode: bool) -> None:
     if not listed:
         return
     every = set().union(*listed.values())
-    report.facts.append(_counted_folders(every))
+    if stray := next((path for path in sorted(every) if len(path.parts) < 2), None):
+        report.problems.append(f"expected a folder for each class in each condition, but {stray} is in none")
+        return
+    _count(report, (path.parts[0] for path in every), " in a condition")
     for condition, paths in listed.items():
         gone = sorted(every - set(paths))
         if gone:
@@ -131,16 +154,11 @@ def _check_conditions(root: Path, report: Report, decode: bool) -> None:
                 f"{_some(f'{name} ({number})' for name, number in classes.items())}"
             )
     entry = find("imagenet-c")
-    if entry is not None and len({path.parts[0] for path in every}) == entry.classes:
+    if entry is not None and is_imagenet(report.counts):
         _compare(report, "pictures in a condition", len(every), entry.images)
-        _compare_classes(report, every, entry)
+        _compare_classes(report, entry, set(wnids()))
     files = [places[condition] / path for condition, paths in listed.items() for path in paths]
     _report_broken(report, find_broken(files, decode=decode))
-
-
-def _counted_folders(paths: set[Path]) -> str:
-    order = {name: place for place, name in enumerate(sorted({path.parts[0] for path in paths}))}
-    return _counted([order[path.parts[0]] for path in paths]) + " in a condition"
 
 
 def find_broken(files: Sequence[Path], *, decode: bool = False) -> list[Path]:
@@ -190,6 +208,11 @@ def _check_sums(data: Data, report: Report) -> None:
             report.problems.append(f"{plural(len(gone), 'file')} missing: {_some(gone)}")
         if other:
             report.problems.append(f"{plural(len(other), 'file')} not as published (MD5): {_some(other)}")
+
+
+def _ordered(names: Iterable[str]) -> list[str]:
+    """By name; numbers as numbers."""
+    return sorted(names, key=lambda name: (int(name) if name.isdecimal() else 0, name))
 
 
 def _some(words: Iterable[str]) -> str:

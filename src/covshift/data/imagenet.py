@@ -14,7 +14,7 @@ from covshift.uri import Uri
 
 VARIANTS = ("matched-frequency", "threshold0.7", "top-images")
 DEVKIT = "ILSVRC2012_devkit_t12"
-_VALIDATION = "ILSVRC2012_val_*.JPEG"
+_VALIDATION = f"ILSVRC2012_val_{'[0-9]' * 8}.JPEG"
 
 
 class Flat(FileData):

@@ -59,6 +59,8 @@ class ObjectNet(Folder):
         """A file, decoded, without its frame."""
         picture = super().picture(path)
         width, height = picture.size
+        if min(picture.size) <= 2 * BORDER:
+            raise CovshiftError(f"cannot read the picture {path} (its {width} x {height} px are all frame)")
         return picture.crop((BORDER, BORDER, width - BORDER, height - BORDER))
 
 
