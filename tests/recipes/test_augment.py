@@ -6,9 +6,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image, ImageOps
+from torch.nn import functional as F
 
 from covshift.recipes import augmix, kernels
 from covshift.recipes.augment import AUGMENTS, SIGMA, crop
+from covshift.recipes.feed import Batch
+from covshift.recipes.mixup import mixup
 
 
 def picture(seed=0, low=0, high=256):
@@ -136,9 +139,21 @@ def test_noise_is_as_strong_as_said():
     assert sigma.mean() == pytest.approx(SIGMA / 2, rel=0.1)
 
 
-@pytest.mark.parametrize(("name", "views"), [("crop", 1), ("noise", 1), ("augmix", 3)])
+@pytest.mark.parametrize(("name", "views"), [("crop", 1), ("noise", 1), ("augmix", 3), ("mixup", 1)])
 def test_views(name, views):
     images = np.stack([picture(i) for i in range(4)])
     made = AUGMENTS[name](images, np.random.default_rng(0))
     assert len(made) == views
     assert all(view.shape == images.shape and view.dtype == np.float32 for view in made)
+
+
+def test_mixup_is_the_blend_of_two_losses():
+    torch.manual_seed(0)
+    images, labels, logits = torch.randn(8, 3, 4, 4), torch.arange(8) % 3, torch.randn(8, 3)
+    mixed = mixup(Batch(images, labels), 3, np.random.default_rng(5))
+    rng = np.random.default_rng(5)
+    share, other = rng.beta(0.7, 0.7), rng.permutation(8)  # as Fixup's authors draw them
+    assert 0.05 < share < 0.95
+    torch.testing.assert_close(mixed.images, share * images + (1 - share) * images[other])
+    losses = F.cross_entropy(logits, labels), F.cross_entropy(logits, labels[other])
+    torch.testing.assert_close(F.cross_entropy(logits, mixed.labels), share * losses[0] + (1 - share) * losses[1])

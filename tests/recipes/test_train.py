@@ -65,7 +65,7 @@ def test_it_learns(tmp_path, augment, norm):
     assert result.history[-1].loss < result.history[0].loss
 
 
-@pytest.mark.parametrize("augment", ["crop", "augmix"])
+@pytest.mark.parametrize("augment", ["crop", "augmix", "mixup"])
 @pytest.mark.parametrize("steps", [1, 4, 6])  # an epoch has four
 def test_a_stopped_run_goes_on_to_the_same_weights(tmp_path, augment, steps):
     recipe = replace(TINY, augment=augment)

@@ -8,7 +8,7 @@ import numpy as np
 from covshift.corruptions.seeding import Array
 from covshift.recipes import augmix, kernels
 
-Augment = Literal["crop", "augmix", "noise"]
+Augment = Literal["crop", "augmix", "noise", "mixup"]
 
 PADDING = 4
 SIGMA = 0.1
@@ -46,4 +46,5 @@ AUGMENTS: dict[Augment, Callable[[Array, np.random.Generator], list[Array]]] = {
     "crop": _plain,
     "augmix": _augmix,
     "noise": _noise,
+    "mixup": _plain,  # and blended when they are a batch
 }

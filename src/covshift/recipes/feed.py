@@ -17,7 +17,10 @@ CIFAR_STD = (0.2470, 0.2435, 0.2616)
 
 
 class Batch(NamedTuple):
-    """Normalised images N x 3 x H x W and labels; with v views of each image there are v times as many images."""
+    """Normalised images N x 3 x H x W and labels; with v views of each image there are v times as many images.
+
+    Labels are classes or, where images are blended, the share of each class.
+    """
 
     images: Tensor
     labels: Tensor

@@ -83,8 +83,8 @@ class Recipe:
         return highest * (1 + math.cos(math.pi * (progress - WARMUP) / (1 - WARMUP))) / 2
 
 
+_WITHOUT_BATCHES: dict[str, tuple[Norm, Augment]] = {"gn": ("group", "crop"), "fixup": ("fixup", "mixup")}
 _PAPER: Any = {"epochs": 100, "batch": 256, "rate": 0.1, "decay": 1e-4, "nesterov": False, "schedule": "steps"}
-_SHORT: dict[str, Norm] = {"gn": "group", "fixup": "fixup"}
 
 RECIPES = {
     recipe.name: recipe
@@ -95,11 +95,12 @@ RECIPES = {
         Recipe("resnet20-noise", augment="noise", start="resnet20", epochs=4, rate=0.1),
         Recipe("resnet20-gn", norm="group", epochs=10, rate=0.1),
         Recipe("resnet20-fixup", norm="fixup", epochs=10, rate=0.1),
-        # As in the paper: SGD at 0.1 with momentum 0.9, weight decay 1e-4, 100 epochs in batches of 256.
+        # As in the paper: SGD at 0.1 with momentum 0.9, weight decay 1e-4, 100 epochs in batches of 256; and what else
+        # the authors of the normalisation do, which is mixup for Fixup.
         *(
-            Recipe(f"resnet{depth}-{short}", data="imagenet", depth=depth, norm=norm, **_PAPER)
+            Recipe(f"resnet{depth}-{short}", "imagenet", depth, norm=norm, augment=augment, **_PAPER)
             for depth in (50, 101, 152)
-            for short, norm in _SHORT.items()
+            for short, (norm, augment) in _WITHOUT_BATCHES.items()
         ),
     )
 }

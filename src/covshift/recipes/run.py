@@ -72,7 +72,8 @@ class Run:
             raise self._diverged()
         self.step += 1
         self.loss += loss.item() * len(labels)
-        self.wrong += int((logits[: len(labels)].argmax(1) != labels).sum())
+        classes = labels if labels.ndim == 1 else labels.argmax(1)
+        self.wrong += int((logits[: len(labels)].argmax(1) != classes).sum())
         self.seen += len(labels)
 
     def finish_epoch(self) -> Epoch:

@@ -13,6 +13,7 @@ from torch import nn
 
 from covshift.corruptions.seeding import Array
 from covshift.recipes.feed import Batch, Feed
+from covshift.recipes.mixup import mixup
 from covshift.recipes.recipe import Recipe
 from covshift.recipes.run import Epoch, Run, steps_per_epoch
 
@@ -85,7 +86,9 @@ def _batches(recipe: Recipe, feed: Feed, seed: int, first: int) -> Iterator[Batc
     def make(step: int) -> Batch:
         epoch, place = divmod(step, steps)
         indices = order(epoch)[place * recipe.batch : (place + 1) * recipe.batch]
-        return feed.train(indices, np.random.default_rng([seed, epoch, place]))
+        rng = np.random.default_rng([seed, epoch, place])
+        batch = feed.train(indices, rng)
+        return mixup(batch, feed.classes, rng) if recipe.augment == "mixup" else batch
 
     with ThreadPoolExecutor(1) as thread:
         remaining = iter(range(first, steps * recipe.epochs))
