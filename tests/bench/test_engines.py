@@ -10,7 +10,9 @@ import pytest
 from runs import OPTIONS, by_cell, workplace
 
 from covshift.bench.run import run
+from covshift.bench.settings import Settings
 from covshift.bench.where import Where
+from covshift.bench.worker import Job
 from covshift.errors import CovshiftError
 
 pytest.importorskip("ray", reason="the engine on Ray needs Ray: pip install 'covshift[ray]'")
@@ -101,6 +103,28 @@ def test_workers_that_cannot_open_the_model(here):
     )
     with pytest.raises(CovshiftError, match=r"no worker can open the model and the data: py:here:net.*only here"):
         run({**OPTIONS, "model": "py:here:net"}, "out", show=False, where=RAY)
+
+
+@pytest.mark.parametrize(("takes", "words"), [({"cpus": 1000}, "1000 CPU"), ({"gpus": 500}, "1 CPU and 500 GPU")])
+def test_workers_that_this_machine_has_no_room_for(here, takes, words):
+    with pytest.raises(
+        CovshiftError, match=f"expected workers that fit on this machine, got ones that take {words} each"
+    ):
+        run(OPTIONS, "out", show=False, where=Where("ray", **takes))
+
+
+@pytest.mark.parametrize(
+    ("device", "takes", "own"),
+    [
+        ("auto", {}, "auto"),
+        ("auto", {"gpus": 0}, "cpu"),
+        ("auto", {"gpus": 0.5}, "auto"),
+        ("cuda", {"gpus": 0}, "cuda"),
+    ],
+)
+def test_a_worker_that_takes_no_gpu_uses_none(device, takes, own):
+    settings = Settings.read({**OPTIONS, "device": device})
+    assert Job(settings, "", "", ".", {}, Where("ray", **takes)).own_settings.device == own
 
 
 def test_workers_must_have_the_same_weights(here):

@@ -41,7 +41,10 @@ class Pool:
         self._job = job
         self._say = say
         self._gpus = self._gpus_each()
-        self._wanted = job.where.workers or self._room()
+        room = self._room()
+        if not room and job.where.address is None:  # a cluster may grow, this machine does not
+            raise CovshiftError(f"expected workers that fit on this machine, got ones that take {self._takes()} each")
+        self._wanted = job.where.workers or max(1, room)
         self._worker = ray.remote(Worker).options(
             num_cpus=job.where.cpus, num_gpus=self._gpus, scheduling_strategy="SPREAD"
         )
@@ -79,7 +82,7 @@ class Pool:
                 self._next(hand)
             ready, _ = self._ray.wait(list(self._busy), timeout=_PATIENCE)
             if not ready and not any(hand.cell for hand in self._busy.values()):
-                self._say(f"waiting for the cluster to have {self._takes()} free for a worker")
+                self._say(f"waiting for a worker, which takes {self._takes()} and opens the model and the data first")
             for task in ready:
                 done = self._take(task, waiting)
                 if done is not None:
@@ -166,18 +169,20 @@ class Pool:
         return 1.0 if wanted and self._ray.cluster_resources().get("GPU", 0) else 0.0
 
     def _room(self) -> int:
-        found = self._ray.cluster_resources()
-        by_gpu = found.get("GPU", 0) / self._gpus if self._gpus else float("inf")
-        return max(1, int(min(found.get("CPU", 0) / self._job.where.cpus, by_gpu)))
+        """How many workers the machines have room for by now."""
+        return sum(map(self._room_on, self._machines()))
 
     def _share(self) -> float:
         """Of a machine's memory, if as many workers are on it as it has room for."""
-        nodes = [node["Resources"] for node in self._ray.nodes() if node["Alive"]]
-        most = 1.0
-        for node in nodes:
-            by_gpu = node.get("GPU", 0) / self._gpus if self._gpus else float("inf")
-            most = max(most, min(node.get("CPU", 0) / self._job.where.cpus, by_gpu, self._wanted))
-        return 1 / most
+        most = max(map(self._room_on, self._machines()), default=1)
+        return 1 / max(1, min(most, self._wanted))
+
+    def _room_on(self, machine: dict[str, float]) -> int:
+        by_gpu = machine.get("GPU", 0) / self._gpus if self._gpus else float("inf")
+        return int(min(machine.get("CPU", 0) / self._job.where.cpus, by_gpu))
+
+    def _machines(self) -> list[dict[str, float]]:
+        return [node["Resources"] for node in self._ray.nodes() if node["Alive"]]
 
     def _takes(self) -> str:
         return f"{self._job.where.cpus:g} CPU" + (f" and {self._gpus:g} GPU" if self._gpus else "")

@@ -1,5 +1,7 @@
 """Where the cells of a run are computed: on this machine, on a Ray cluster, or a part of them in each of many jobs."""
 
+import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,6 +44,16 @@ class Shard(NamedTuple):
         """Where this part has its results, inside of the run's folder: no job writes to a file of another."""
         return out / f"shard-{self.number}-of-{self.of}"
 
+    @classmethod
+    def named(cls, folder: Path) -> "Shard | None":
+        """The part that has its results in this folder, by its name.
+
+        >>> Shard.named(Path("runs/r18/shard-3-of-16"))
+        Shard(number=3, of=16)
+        """
+        found = re.fullmatch(r"shard-(\d+)-of-(\d+)", folder.name)
+        return cls(int(found[1]), int(found[2])) if found else None
+
     def others(self, out: Path) -> list[Path]:
         """Where the other parts have theirs."""
         return [Shard(number, self.of).folder(out) for number in range(self.of) if number != self.number]
@@ -56,7 +68,7 @@ class Where:
         address: of a running Ray cluster, e.g. "auto" or "10.0.0.1:6379"; None to start Ray on this machine.
         workers: how many processes Ray is asked for; None for as many as the cluster has room for.
         cpus: that each of them takes, and the threads that it computes with.
-        gpus: that each of them takes, which may be a fraction; None for one where the cluster has any.
+        gpus: that each of them takes, which may be a fraction, or 0; None for one where the cluster has any.
         shard: compute only this part of the conditions.
 
     >>> Where("ray", address="auto", gpus=0.5).engine
@@ -79,8 +91,12 @@ class Where:
             )
         if self.workers is not None and self.workers < 1:
             raise CovshiftError(f"expected --workers from 1, got {self.workers}")
-        if not self.cpus > 0 or not (self.gpus is None or self.gpus >= 0):
-            raise CovshiftError(f"expected CPUs above 0 and GPUs from 0 for a worker, got {self.cpus} and {self.gpus}")
+        gpus = self.gpus or 0
+        if not 0 < self.cpus < math.inf or not (0 <= gpus <= 1 or float(gpus).is_integer()) or gpus < 0:
+            raise CovshiftError(
+                "expected CPUs above 0 for a worker, and as GPUs a part of one or a whole number, got "
+                f"{self.cpus:g} and {gpus:g}"
+            )
 
     def folder(self, out: Path) -> Path:
         """Where results are written, of a run whose folder is `out`."""

@@ -32,6 +32,15 @@ class Job:
     environment: dict[str, str]
     where: Where
 
+    @property
+    def own_settings(self) -> Settings:
+        """The settings with what a worker takes: so many threads and, where it takes no GPU, none."""
+        threads = self.settings.threads or max(1, int(self.where.cpus))
+        # Ray hides no GPU from a worker that takes none.
+        on_cpu = self.where.gpus == 0 and self.settings.device == "auto"
+        device = "cpu" if on_cpu else self.settings.device
+        return self.settings.model_copy(update={"threads": threads, "device": device})
+
 
 class Failure(NamedTuple):
     """A cell that could not be computed, and why."""
@@ -73,8 +82,7 @@ class Worker:
                     f"a worker on {os.uname().nodename} opens other {what} than the command; "
                     "they must be the same on every machine"
                 )
-        threads = job.settings.threads or max(1, int(job.where.cpus))
-        settings = job.settings.model_copy(update={"threads": threads})
+        settings = job.own_settings
         self._work = Work(make_evaluator(settings, model, data, Screen(False), share), settings)
 
     def greet(self) -> None:
