@@ -1,5 +1,6 @@
 """Parts of a run, computed by several jobs that share only a folder, and merged."""
 
+import math
 import subprocess
 import sys
 from pathlib import Path
@@ -8,10 +9,11 @@ import pytest
 from runs import OPTIONS, a_row, a_run, by_cell, workplace
 
 from covshift.bench.command import merge as merge_command
+from covshift.bench.command import status, table
 from covshift.bench.merge import merge
 from covshift.bench.run import run
 from covshift.bench.settings import Settings
-from covshift.bench.store import Store
+from covshift.bench.store import Store, watch
 from covshift.bench.where import Shard, Where
 from covshift.errors import CovshiftError
 
@@ -98,6 +100,42 @@ def test_shards_of_several_runs(tmp_path):
     assert "2 of 508 cells done" in merge_command([tmp_path], None)
 
 
+def test_how_far_shards_are(tmp_path):
+    changes = {"corruptions": "fog,snow", "severities": "1", "methods": "none"}
+    done = stored(tmp_path / "shard-0-of-2", a_row("clean/0/none"), a_row("fog/1/none"), **changes)
+    stored(tmp_path / "shard-1-of-2", **changes)
+    first, second = status(tmp_path).split("\n\n")
+    assert first == f"{done}: m:x on d:x\n2 of 2 cells done in 0.0 min of work" == status(done)
+    assert "0 of 1 cell done" in second
+    assert second.endswith("next: snow/1/none")
+    with pytest.raises(CovshiftError, match="got its shards; put them together with covshift bench --merge"):
+        table(tmp_path, "text")
+    assert merge_command([tmp_path], None) == status(tmp_path)
+    assert "2 of 3 cells done" in status(tmp_path)
+
+
+def test_shards_that_were_extended_are_merged_again(tmp_path):
+    for methods in ("none", "none,full"):
+        for index in range(2):
+            Store.create(tmp_path / f"shard-{index}-of-2", a_run(methods=methods), extend=True)
+        Store(tmp_path / "shard-0-of-2").append([a_row(f"fog/3/{name}") for name in methods.split(",")])
+        merge([tmp_path])
+        assert list(by_cell(tmp_path)) == [f"fog/3/{name}" for name in methods.split(",")]
+
+
+def test_rows_of_others_are_read_once(tmp_path, monkeypatch):
+    others = watch([tmp_path / "a", tmp_path / "b"])
+    assert others() == []
+    stored(tmp_path / "a", a_row("fog/1/none"))
+    assert [row.cell for row in others()] == ["fog/1/none"]
+    opened = []
+    monkeypatch.setattr("covshift.bench.store.Store", lambda folder: opened.append(folder) or Store(folder))
+    Store(tmp_path / "a").append([a_row("fog/2/none")])
+    stored(tmp_path / "b", a_row("fog/3/none"))
+    assert [row.cell for row in others()] == ["fog/1/none", "fog/2/none", "fog/3/none"]
+    assert opened == [tmp_path / "b"]
+
+
 @pytest.mark.parametrize("text", ["3/3", "-1/3", "1", "a/b", "1/0"])
 def test_no_shard(text):
     with pytest.raises(CovshiftError, match=r"expected --shard I/K"):
@@ -111,6 +149,9 @@ def test_no_shard(text):
         ({"address": "auto"}, "say --engine ray"),
         ({"engine": "ray", "workers": 0}, "--workers from 1"),
         ({"engine": "ray", "cpus": 0}, "CPUs above 0"),
+        ({"engine": "ray", "cpus": math.inf}, "CPUs above 0"),
+        ({"engine": "ray", "gpus": -1}, "a whole number, got 1 and -1"),
+        ({"engine": "ray", "gpus": 1.5}, r"a whole number, got 1 and 1\.5"),
     ],
 )
 def test_nowhere(options, words):

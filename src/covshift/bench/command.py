@@ -5,9 +5,10 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
+from covshift.bench.merge import shards_in
 from covshift.bench.metrics import Baseline, baseline_of
-from covshift.bench.store import Store
-from covshift.bench.suite import BUILTIN, open_runs, read_runs
+from covshift.bench.store import Store, holds_a_run
+from covshift.bench.suite import BUILTIN, open_runs, read_runs, run_folders
 from covshift.bench.table import overview, tables, write
 from covshift.bench.where import Shard, Where
 from covshift.errors import CovshiftError, Stopped, plural
@@ -67,7 +68,7 @@ def bench(
         if not is_first():
             return ""  # one of the ranks shows the table
     if where.shard:
-        return parts([out / name for name in runs], where.shard)
+        return "\n\n".join(_status(where.folder(out / name)) for name in runs)
     return table(out, "text", baseline)
 
 
@@ -90,16 +91,11 @@ def together(where: Where, out: Path) -> Iterator[None]:
         raise Stopped(f"stopped; what is done is in {out}, and the same command goes on from there") from None
 
 
-def parts(folders: Sequence[Path], shard: Shard) -> str:
-    """How far a shard of each run is."""
-    return "\n\n".join(_status(Store(shard.folder(folder)), shard) for folder in folders)
-
-
 def merge(folders: Sequence[Path], out: Path | None) -> str:
     """Put the parts of runs together, and say how far each run is then."""
     from covshift.bench.merge import merge
 
-    return "\n\n".join(f"{folder}\n{_status(Store(folder))}" for folder in merge(folders, out))
+    return "\n\n".join(map(status, merge(folders, out)))
 
 
 def table(folder: Path, form: str, baseline: Path | None = None) -> str:
@@ -117,18 +113,20 @@ def rows(folder: Path) -> str:
 
 
 def status(folder: Path) -> str:
-    """How far a run is, or each in a folder."""
-    return "\n\n".join(_status(store) for store in open_runs(folder).values())
+    """How far a run is, or each in a folder, or each of its shards as long as they are not merged."""
+    folders = [] if holds_a_run(folder) else shards_in(folder)
+    return "\n\n".join(map(_status, folders or run_folders(folder)))
 
 
-def _status(store: Store, shard: Shard | None = None) -> str:
+def _status(folder: Path) -> str:
+    store, shard = Store(folder), Shard.named(folder)
     plan = store.run.settings.plan
     names = plan.names_of(shard.part(plan.conditions) if shard else plan.conditions)
     done = store.done()
     left = [name for name in names if name not in done]
     seconds = sum(row.seconds for row in store.rows())
     lines = [
-        f"{store.run.settings.model} on {store.run.settings.data}",
+        f"{folder}: {store.run.settings.model} on {store.run.settings.data}",
         f"{len(names) - len(left)} of {plural(len(names), 'cell')} done in {seconds / 60:.1f} min of work",
     ]
     return "\n".join([*lines, *([f"next: {left[0]}"] if left else [])])

@@ -14,7 +14,7 @@ def merge(folders: Sequence[Path], out: Path | None = None) -> list[Path]:
 
     Args:
         folders: run folders, and folders with shards in them; or, without `out`, folders of such folders.
-        out: the folder for all rows; rows that it has are kept.
+        out: the folder for all rows; rows that it has are kept, and it may have other conditions and methods.
 
     Returns:
         The folders that were merged into.
@@ -24,13 +24,13 @@ def merge(folders: Sequence[Path], out: Path | None = None) -> list[Path]:
     if out is not None:
         _merge([part for folder in folders for part in _parts(folder)], out)
         return [out]
-    sharded = [each for folder in folders for each in (folder, *_inside(folder)) if _shards(each)]
+    sharded = [each for folder in folders for each in (folder, *_inside(folder)) if shards_in(each)]
     if not sharded:
         raise CovshiftError(
             f"expected shards, such as shard-0-of-4, in {', '.join(map(str, folders))}; to merge other runs, say --out"
         )
     for folder in sharded:
-        _merge(_shards(folder), folder)
+        _merge(shards_in(folder), folder)
     return sharded
 
 
@@ -44,7 +44,7 @@ def _merge(parts: Sequence[Path], out: Path) -> None:
             raise CovshiftError(f"{store.folder} is no part of the same run: {error}") from error
         for row in store.rows():
             _check_agree(rows.setdefault(row.cell, row), row, store.folder)
-    merged = Store.create(out, stores[0].run)
+    merged = Store.create(out, stores[0].run, extend=True)
     for row in merged.rows():
         _check_agree(rows.get(row.cell, row), row, out)
     chosen = {method.name for method in merged.run.settings.plan.chosen}
@@ -72,10 +72,11 @@ def _check_agree(first: Row, second: Row, folder: Path) -> None:
 
 
 def _parts(folder: Path) -> list[Path]:
-    return _shards(folder) or [folder]
+    return shards_in(folder) or [folder]
 
 
-def _shards(folder: Path) -> list[Path]:
+def shards_in(folder: Path) -> list[Path]:
+    """The folders of the shards of a run."""
     return sorted(part for part in folder.glob(_SHARDS) if holds_a_run(part))
 
 

@@ -17,7 +17,7 @@ from covshift.bench.local import LocalEngine
 from covshift.bench.ranks import RankEvaluator, check_alike, follow, is_first, joined, leading, own_device
 from covshift.bench.screen import Screen
 from covshift.bench.settings import FREE, PLANNED, Settings
-from covshift.bench.store import Run, Store, holds_a_run, rows_in
+from covshift.bench.store import Run, Store, holds_a_run, watch
 from covshift.bench.where import HERE, Where
 from covshift.data import CLEAN, Condition, Data, open_data
 from covshift.data.selection import Selection, choose
@@ -55,7 +55,7 @@ def run(
         settings = Settings.read(from_held(out) | dict(settings) if extend else dict(settings))
     whole, shard = Path(out), where.shard
     out = where.folder(whole)
-    elsewhere = (lambda: rows_in(shard.others(whole))) if shard else list
+    elsewhere = watch(shard.others(whole) if shard else [])
     with joined(), Screen(show and is_first()) as screen:
         screen.say(f"{settings.model} on {settings.data}, into {out}")
         data = open_data(settings.data)

@@ -7,7 +7,7 @@ takes the conditions that nobody else is at.
 
 import fcntl
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -231,9 +231,15 @@ def holds_a_run(folder: Path) -> bool:
     return (folder / _RUN).exists()
 
 
-def rows_in(folders: Iterable[Path]) -> list[Row]:
-    """The rows in those of the folders that hold a run by now."""
-    return [row for folder in folders if holds_a_run(folder) for row in Store(folder).rows()]
+def watch(folders: Sequence[Path]) -> Callable[[], list[Row]]:
+    """A function that gives the rows in those of the folders that hold a run by now; it reads each row once."""
+    stores: dict[Path, Store] = {}
+
+    def rows() -> list[Row]:
+        stores.update({folder: Store(folder) for folder in folders if folder not in stores and holds_a_run(folder)})
+        return [row for store in stores.values() for row in store.rows()]
+
+    return rows
 
 
 def _read_run(file: Path) -> Run:

@@ -7,6 +7,7 @@ import yaml
 
 from covshift.bench.settings import Settings
 from covshift.bench.store import Store, holds_a_run
+from covshift.bench.where import Shard
 from covshift.errors import CovshiftError
 
 BUILTIN = Path(__file__).with_name("builtin.yaml")
@@ -47,6 +48,10 @@ def run_folders(folder: Path) -> list[Path]:
     if holds_a_run(folder) or not folder.is_dir():
         return [folder]
     found = [inner for inner in sorted(folder.iterdir()) if holds_a_run(inner)]
+    if any(Shard.named(inner) for inner in found):
+        raise CovshiftError(
+            f"expected a run in {folder}, got its shards; put them together with covshift bench --merge {folder}"
+        )
     if not found:
         raise CovshiftError(
             f"there is no run in {folder}: expected a run.json there or one folder below; "

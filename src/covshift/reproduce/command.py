@@ -117,7 +117,7 @@ def reproduce(
         kind: of the table: text, markdown or json.
         where: the engine that computes.
     """
-    from covshift.bench.command import parts, together
+    from covshift.bench.command import status, together
     from covshift.bench.ranks import from_first, is_first
 
     runs, missing = plan(found, places)
@@ -134,7 +134,7 @@ def reproduce(
     if len(failed) == len(runs):
         raise CovshiftError("no run succeeded")
     if where.shard:
-        return Outcome(parts([out / name for name in runs if name not in failed], where.shard), failed)
+        return Outcome("\n\n".join(status(where.folder(out / name)) for name in runs if name not in failed), failed)
     # What a run that failed has left there may be of other weights or data.
     rows = {name: Store(out / name).rows() for name in runs if name not in failed}
     return Outcome(write([(target, compare(target, rows)) for target in found], kind), failed)
