@@ -146,11 +146,10 @@ def _forward_passes(
     collect: Callable[[int, Any], None] | None,
 ) -> Iterator[Callable[[], None]]:
     """One function for each batch, which runs the model on it."""
-    device = next((tensor.device for tensor in model.parameters()), torch.device("cpu"))
 
     def run(position: int, box: list[Any]) -> None:
         # A copy of our own can be parked on disk; the loader's cannot, it may still use it.
-        output = call(model, _copy(box.pop(), device))
+        output = call(model, _move(box.pop(), device_of(model), copy=True))
         if collect is not None:
             collect(position, output)
 
@@ -161,18 +160,24 @@ def _forward_passes(
 
 
 def call_model(model: nn.Module, batch: Any) -> Any:
-    """What `model` says of a batch: of a tensor, of the first of a tuple, or of keyword arguments."""
+    """What `model` says, on its own device, of a tensor, of the first of a tuple, or of keyword arguments."""
+    batch = _move(batch, device_of(model))
     if isinstance(batch, Mapping):
         return model(**batch)
     return model(batch[0] if isinstance(batch, tuple | list) else batch)
 
 
-def _copy(batch: Any, device: torch.device) -> Any:
+def device_of(model: nn.Module) -> torch.device:
+    """Where the model's parameters are."""
+    return next((tensor.device for tensor in model.parameters()), torch.device("cpu"))
+
+
+def _move(batch: Any, device: torch.device, *, copy: bool = False) -> Any:
     if isinstance(batch, Tensor):
-        return batch.to(device, copy=True)
+        return batch.to(device, copy=copy)
     if isinstance(batch, Mapping):
-        return {key: _copy(value, device) for key, value in batch.items()}
+        return {key: _move(value, device, copy=copy) for key, value in batch.items()}
     if isinstance(batch, tuple | list):
-        copies = [_copy(value, device) for value in batch]
-        return type(batch)(*copies) if hasattr(batch, "_fields") else copies
+        moved = [_move(value, device, copy=copy) for value in batch]
+        return type(batch)(*moved) if hasattr(batch, "_fields") else moved
     return batch

@@ -5,11 +5,14 @@ import pytest
 import torch
 from sklearn.datasets import load_digits
 from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
 
 import covshift
 from covshift import CovshiftError
+from covshift.full import call_model
 from covshift.shift import Predictor
 from covshift.shift.lines import Condition, fit_line
+from covshift.shift.look import check_labels
 from covshift.shift.signals import COMBINED
 
 FIT, TEST = slice(900, 1350), slice(1350, None)
@@ -99,6 +102,35 @@ def test_images_arrays_and_loaders_give_the_same(predictor):
     assert got.distance.layers.keys() == {"body.1", "body.4", "body.7"}
 
 
+def test_a_loader_that_shuffles_is_noticed(predictor):
+    images, labels = digits()
+    data = TensorDataset(prepare(images[TEST]), labels[TEST])
+    want = predictor.estimate(images[TEST])
+    assert predictor.estimate(DataLoader(data, 100)).plain == pytest.approx(want.plain, abs=1e-5)
+    for size in (100, len(data)):
+        with pytest.raises(CovshiftError, match="turn off shuffling"):
+            predictor.estimate(DataLoader(data, size, shuffle=True))
+
+
+def test_batches_go_where_the_model_is():
+    model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8)).eval().to("meta")
+    assert call_model(model, [torch.rand(2, 3, 8, 8), None]).device.type == "meta"
+    assert call_model(model, {"input": torch.rand(2, 3, 8, 8)}).device.type == "meta"
+
+
+def test_labels_of_any_whole_type():
+    for dtype in (torch.int32, torch.uint8):
+        found = check_labels(torch.tensor([3, 1], dtype=dtype), IMAGES[:2])
+        assert (found.dtype, found.tolist()) == (torch.int64, [3, 1])
+
+
+class Silent(Classifier):
+    """One that has no answer."""
+
+    def forward(self, x):
+        return super().forward(x) * torch.nan
+
+
 def test_what_was_saved_predicts_the_same(trained, predictor, tmp_path):
     images, _ = digits()
     predictor.save(tmp_path / "predictor")
@@ -173,6 +205,16 @@ BAD = [
     (lambda m, p: Predictor.fit(m, IMAGES, range(20), corruptions=["fog", "mist"], preprocess=prepare), "unknown"),
     (lambda m, p: Predictor.fit(m, IMAGES, range(19)), "one label for each of 20 images"),
     (lambda m, p: Predictor.fit(m, torch.zeros(20, 3, 24, 24, dtype=torch.uint8), range(20)), "the same one"),
+    (lambda m, p: Predictor.fit(m, IMAGES, torch.rand(20)), "whole numbers from 0, got torch.float32"),
+    (lambda m, p: Predictor.fit(m, IMAGES, range(-1, 19)), "whole numbers from 0, got torch.int64 from -1"),
+    (lambda m, p: Predictor.fit(m, IMAGES, range(20), preprocess=prepare), "labels below 10, .* got 19"),
+    (lambda m, p: Predictor.fit(m, IMAGES, range(20), severities=[]), "at least one severity"),
+    (lambda m, p: Predictor.fit(m, IMAGES, range(20), batch=0), "at least 1 image at a time, got batch=0"),
+    (lambda m, p: Predictor.fit(Silent().eval(), IMAGES, range(20), preprocess=prepare), "logits are NaN"),
+    (lambda m, p: p.estimate([prepare(IMAGES[:1])]), "several different images"),
+    (lambda m, p: p.estimate([torch.zeros(8, 3, 24, 24)]), "several different images"),
+    (lambda m, p: p.estimate([prepare(IMAGES) / 0]), "logits are NaN or infinite; check the images"),
+    (lambda m, p: p.estimate("folder:night"), "batches of images as tensors, got str"),
     (lambda m, p: p.estimate(IMAGES[:1]), "several different images"),
     (lambda m, p: p.estimate(IMAGES[0]), "expected a batch of images"),
     (lambda m, p: p.estimate(iter([IMAGES])), "gone through twice"),

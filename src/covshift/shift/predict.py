@@ -9,18 +9,17 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as to_safetensors
 from torch import Tensor, nn
 
-from covshift.corruptions import corrupt, names
+from covshift.corruptions import category, corrupt, names
 from covshift.errors import CovshiftError, unknown
 from covshift.files import replacing
 from covshift.progress import progress_bar
 from covshift.shift.distance import Distance
 from covshift.shift.lines import Condition, Line, fit_line
-from covshift.shift.look import Batches, Images, Look, Preprocess, Which, look
+from covshift.shift.look import Batches, Images, Labels, Look, Preprocess, Which, check_labels, look
 from covshift.shift.signals import METHODS, SIGNALS, Method, Scale, fit_scale, signal, signals_of
 from covshift.statistics import digest
 
@@ -78,7 +77,7 @@ class Predictor:
         cls,
         model: nn.Module,
         images: Images,
-        labels: Sequence[int] | NDArray[Any] | Tensor,
+        labels: Labels,
         *,
         preprocess: Preprocess | None = None,
         corruptions: Sequence[str] | None = None,
@@ -103,20 +102,24 @@ class Predictor:
             progress: whether to show a progress bar when this takes long.
         """
         chosen = names("holdout") if corruptions is None else tuple(dict.fromkeys(corruptions))
-        if len(chosen) < 2 or not severities:
+        if len(chosen) < 2:
             raise CovshiftError(
                 f"expected at least 2 holdout corruptions to fit on, got {len(chosen)}; one alone cannot say how far "
                 "off the prediction is on another"
             )
-        truth = torch.as_tensor(labels)
-        if truth.shape != (len(images),):
-            raise CovshiftError(f"expected one label for each of {len(images)} images, got shape {tuple(truth.shape)}")
+        for name in chosen:
+            category(name)  # complains about a name that nobody knows
+        if not severities:
+            raise CovshiftError("expected at least one severity to fit on, got none")
+        truth = check_labels(labels, images)
         cells: list[tuple[str, int]] = [("clean", 0), *((name, level) for name in chosen for level in severities)]
         looks = []
         with progress_bar("calibrating", len(cells), show=progress) as advance:
             for name, level in cells:
                 shown = images if name == "clean" else corrupt(images, name, level, seed=seed)
-                looks.append(look(model, Batches(shown, preprocess, batch)))
+                looks.append(seen := look(model, Batches(shown, preprocess, batch)))
+                if (highest := int(truth.max())) >= (classes := seen.plain.shape[1]):
+                    raise CovshiftError(f"expected labels below {classes}, the model's classes, got {highest}")
                 advance(1)
         scale = fit_scale(looks[0], looks, truth)
         conditions = [_condition(*cell, seen, scale, truth) for cell, seen in zip(cells, looks, strict=True)]
