@@ -46,9 +46,16 @@ def test_cache(tmp_path, monkeypatch):
     monkeypatch.setattr("covshift.prior.adapt", None)  # nothing is run again
     assert find(cache=cache) == want
     assert find(cache=cache, size=2) == other
+    with pytest.raises(TypeError):  # other inputs are another search
+        find(cache=cache, preprocess=lambda batch: prepare(batch) - 1)
     array = IMAGES.permute(0, 2, 3, 1).numpy()
     with pytest.raises(TypeError):
         search(tiny(), array, LABELS, 4, grid=[1, 16], severities=[3], preprocess=prepare, cache=cache)
+
+
+def written(path, text):
+    path.write_text(text)
+    return path
 
 
 BAD = [
@@ -59,6 +66,9 @@ BAD = [
     (lambda t: search(tiny(), IMAGES, LABELS[:3], 4), "one label for each of 12 images"),
     (lambda t: find(corruptions=["mist"]), "unknown corruption 'mist'"),
     (lambda t: find(cache=t), "no cache of searches"),
+    (lambda t: find(cache=written(t / "list", "[1]")), "no cache of searches"),
+    (lambda t: find(cache=written(t / "broken", '{"a":')), "no cache of searches"),
+    (lambda t: find(preprocess=lambda batch: prepare(batch) / 0), "NaN or infinite"),
     (lambda t: search(tiny(), np.zeros((12, 16, 16, 3), np.uint8), LABELS, 4, corruptions=["brightness"]), "same one"),
 ]  # fmt: skip
 

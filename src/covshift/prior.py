@@ -9,19 +9,17 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import nn
 
 from covshift.adapter import Batch, adapt
 from covshift.corruptions import corrupt, names
 from covshift.errors import CovshiftError
 from covshift.files import replacing
+from covshift.full import call_model
 from covshift.progress import progress_bar
-from covshift.shift.look import Batches, Images, Preprocess
+from covshift.shift.look import Batches, Images, Labels, Preprocess, check_labels, check_logits
 from covshift.statistics import check_prior, digest
 
 GRID = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0)
@@ -43,7 +41,7 @@ class Search:
 def search(
     model: nn.Module,
     images: Images,
-    labels: Sequence[int] | NDArray[Any] | Tensor,
+    labels: Labels,
     size: int,
     *,
     grid: Sequence[float] = GRID,
@@ -71,16 +69,15 @@ def search(
         cache: a JSON file that remembers the errors of searches done, so that the same one is not done again.
         progress: whether to show a progress bar when this takes long.
     """
-    truth, chosen = torch.as_tensor(labels), names("holdout") if corruptions is None else tuple(corruptions)
-    if truth.shape != (len(images),):
-        raise CovshiftError(f"expected one label for each of {len(images)} images, got shape {tuple(truth.shape)}")
+    truth, chosen = check_labels(labels, images), names("holdout") if corruptions is None else tuple(corruptions)
     if not chosen or not severities or not grid:
         raise CovshiftError("expected at least one holdout corruption, severity and prior to try, got none")
     for prior in grid:
         check_prior(prior)
     policies = {float(prior): Batch(prior=prior, size=size) for prior in grid}
     at_once = size * max(1, batch // size)
-    settings = [digest(model), _digest(images, truth), size, sorted(policies), chosen, list(severities), seed]
+    first = next(iter(Batches(images, preprocess, 2)))  # says what preprocess does
+    settings = [digest(model), _digest(images, truth, first), size, sorted(policies), chosen, list(severities), seed]
     key = hashlib.sha256(json.dumps(settings).encode()).hexdigest()[:16]
     if (known := _read(cache).get(key)) is not None:
         return _best({float(prior): error for prior, error in known.items()})
@@ -91,7 +88,7 @@ def search(
             shown = Batches(corrupt(images, name, level, seed=seed), preprocess, at_once)
             for prior, policy in policies.items():
                 with adapt(model, policy):
-                    answers = torch.cat([model(part).argmax(1).cpu() for part in shown])
+                    answers = torch.cat([check_logits(call_model(model, part)).argmax(1) for part in shown])
                 wrong[prior] += int((answers != truth).sum())
                 advance(1)
     errors = {prior: number / (len(cells) * len(truth)) for prior, number in wrong.items()}
@@ -112,10 +109,15 @@ def _read(cache: str | os.PathLike[str] | None) -> dict[str, dict[str, float]]:
         found = json.loads(Path(cache).read_text())
     except (OSError, ValueError) as error:
         raise CovshiftError(f"{cache} is no cache of searches ({error}); remove it or name another file") from error
-    return found if isinstance(found, dict) else {}
+    if not isinstance(found, dict):
+        raise CovshiftError(f"{cache} is no cache of searches; remove it or name another file")
+    return found
 
 
-def _digest(images: Images, labels: Tensor) -> str:
-    total = hashlib.sha256(np.ascontiguousarray(images).data)
-    total.update(labels.to(torch.int64).cpu().numpy().data)
+def _digest(*arrays: Images) -> str:
+    total = hashlib.sha256()
+    for array in arrays:
+        held = torch.as_tensor(array).detach().cpu().contiguous()
+        total.update(f"{held.dtype} {tuple(held.shape)}".encode())
+        total.update(held.flatten().view(torch.uint8).numpy().data)
     return total.hexdigest()
