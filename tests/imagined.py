@@ -16,3 +16,9 @@ def statistics(*layers, images=8):
 def random_statistics(seed, channels=(5, 9)):
     rng = np.random.default_rng(seed)
     return statistics(*((rng.normal(0, 1, c), rng.uniform(0.1, 3, c)) for c in channels))
+
+
+def with_unreached(each, channels=4):
+    """The same with one more layer, which no image has reached: an auxiliary head, say."""
+    nothing = Moments(0, 0, torch.zeros(channels).double(), torch.ones(channels).double())
+    return Statistics({**each, "aux": nothing}, each.fingerprint)

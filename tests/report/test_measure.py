@@ -4,16 +4,18 @@ import json
 
 import numpy as np
 import pytest
+from imagined import random_statistics, with_unreached
 from made_up import make_run, make_shift
 from networks import one_giant_batch
 from runs import OPTIONS, run_in, workplace
 
 from covshift.corruptions import corrupt
+from covshift.data import Condition
 from covshift.errors import CovshiftError
 from covshift.models import open_model
 from covshift.report import distances, theory
 from covshift.report.command import report
-from covshift.report.measure import measure, read_shift
+from covshift.report.measure import derive, measure, read_shift
 from covshift.report.metric import metric
 from covshift.report.results import gather
 
@@ -46,6 +48,15 @@ def test_distances_are_those_of_one_giant_batch(measured):
         assert found.distances["normalised Wasserstein"][place] == pytest.approx(squares.sum().sqrt().item(), rel=1e-3)
     assert shift.images == 50
     assert len(shift.conditions) == 5
+
+
+def test_layers_that_no_image_reaches_are_left_out():
+    targets = {Condition("fog", level): with_unreached(random_statistics(level)) for level in (1, 3, 5)}
+    plain = {condition: random_statistics(condition.severity) for condition in targets}
+    shift = derive(with_unreached(random_statistics(0)), targets, "a digest")
+    assert shift.layers == ["bn0", "bn1"]
+    assert shift.channels == [5, 9, 4]
+    assert shift.conditions == derive(random_statistics(0), plain, "a digest").conditions
 
 
 def test_what_was_measured_is_kept(measured):

@@ -31,6 +31,10 @@ def test_json():
     assert grid["best"][0][2][0] == "inf"
 
 
+def test_all_images():
+    assert "best N: 0 by L, 0 by U, 0 by E[W²]" in run("--n", "inf").stdout
+
+
 def test_grid():
     assert "(0.5, 2)" in run("--grid").stdout
 

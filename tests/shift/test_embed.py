@@ -47,6 +47,7 @@ BAD = [
     (lambda: embed({"fog": random_statistics(0)}, random_statistics(1)), "at least 3 conditions .* got 1"),
     (lambda: embed(conditions(), SOURCE, perplexity=24), "below the 24 conditions, got 24"),
     (lambda: embed(conditions(), random_statistics(0)), "different models or layers"),
+    (lambda: embed({**conditions(), "x": statistics((np.zeros(12), np.ones(12)), images=0)}, SOURCE), "no images"),
     (lambda: embed(dict.fromkeys("abc", SOURCE), SOURCE), "the same statistics"),
 ]  # fmt: skip
 

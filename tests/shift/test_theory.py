@@ -5,7 +5,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from imagined import random_statistics, statistics
+from imagined import random_statistics, statistics, with_unreached
 from scipy.stats import chi2
 
 from covshift import CovshiftError
@@ -145,6 +145,19 @@ def test_layers_are_sums_over_channels():
             assert (each.lower[i], each.upper[i]) == pytest.approx(tuple(np.sum(want, 0)))
 
 
+def test_layers_that_no_image_has_reached_do_not_count():
+    pair = random_statistics(0), random_statistics(1)
+    aux = [with_unreached(each) for each in pair]
+    assert layer_bounds(8, 4, *aux) == layer_bounds(8, 4, *pair)
+    assert best_layer_prior(8, *aux) == best_layer_prior(8, *pair)
+
+
+def test_all_images_need_no_prior():
+    for by in ("lower", "upper", "expected"):
+        assert best_prior(np.inf, 0, 1, 0.5, 2, by=by) == (0, 0)
+    assert not simulate(n=[np.inf]).best.any()
+
+
 @pytest.mark.parametrize("by", ["lower", "upper", "expected"])
 @pytest.mark.parametrize("shift", SHIFTS)
 def test_no_prior_is_better_than_the_best(by, shift):
@@ -193,8 +206,15 @@ BAD = [
     (lambda: bounds(8, 4, *OK, alpha=0), "alpha is between 0 and 1"),
     (lambda: expected(8, 4, *OK, draws=1), "at least 2 draws"),
     (lambda: layer_bounds(8, 4, random_statistics(0), random_statistics(0, (5,))), "different models or layers"),
-    (lambda: layer_bounds(8, 4, random_statistics(0), 7), "expected Statistics, got int"),
-    (lambda: best_prior(8, *OK, by="middle"), "by= takes 'lower', 'upper' or 'expected', got 'middle'"),
+    (lambda: layer_bounds(8, 4, random_statistics(0), 7), "expected two Statistics, got Statistics and int"),
+    (lambda: layer_bounds("many", 4, random_statistics(0), random_statistics(1)), "expected n to be a number"),
+    (lambda: best_prior(8, *OK, by="middle"), "unknown bound 'middle'; known: lower, upper, expected"),
+    (lambda: best_layer_prior(8, random_statistics(0), random_statistics(1), by="expected"), "known: lower, upper$"),
+    (lambda: best_layer_prior(8, random_statistics(0), statistics(([0] * 5, [1] * 5), ([0] * 9, [1] * 9), images=0)),
+     "the target has seen no images"),
+    (lambda: best_prior([2, 8], *OK), r"expected n to be one number of images, got \[2, 8\]"),
+    (lambda: bounds(1, [0], *OK), "got n = 1, N = 0, mu_s"),
+    (lambda: simulate(ratios="wide"), "expected ratios to be a number or an array, got 'wide'"),
     (lambda: simulate(shifts=[]), "expected shifts to be a list of numbers"),
 ]  # fmt: skip
 

@@ -70,8 +70,8 @@ class Shift(BaseModel):
 
     Attributes:
         images: on how many images of each condition.
-        layers: their paths, in the order of the model.
-        channels: of each layer; it has two parameters for each.
+        layers: the paths of those that images reach, in the order of the model.
+        channels: of every layer that the model has; it has two parameters for each.
         conditions: those of the run, without mixtures.
         theory: for the grid of n and N.
     """
@@ -172,26 +172,31 @@ def derive(source: Statistics, targets: Mapping[Condition, Statistics], digest: 
     points: Mapping[str, Point] = {}
     if len(targets) >= 3:
         points = embed({str(condition): target for condition, target in targets.items()}, source)
+    # An auxiliary head, say, is part of the model, and no image reaches it.
+    layers = [path for path in source if all(target[path].count for target in targets.values())]
     conditions = [
-        _measured(condition, source, target, points.get(str(condition))) for condition, target in targets.items()
+        _measured(condition, layers, source, target, points.get(str(condition)))
+        for condition, target in targets.items()
     ]
     return Shift(
         model_digest=digest,
         images=round(max(target.images for target in targets.values())),
-        layers=list(source),
+        layers=layers,
         channels=[len(moments.mean) for moments in source.values()],
         conditions=conditions,
         theory=_theory(source, targets),
     )
 
 
-def _measured(condition: Condition, source: Statistics, target: Statistics, place: Point | None) -> Measured:
+def _measured(
+    condition: Condition, layers: list[str], source: Statistics, target: Statistics, place: Point | None
+) -> Measured:
     found = (wasserstein(source, target, normalized=True), wasserstein(source, target), jeffrey(source, target))
     return Measured(
         corruption=condition.corruption,
         severity=condition.severity,
         distances={
-            name: [_short(each.layers[path]) for path in source] for name, each in zip(MEASURES, found, strict=True)
+            name: [_short(each.layers[path]) for path in layers] for name, each in zip(MEASURES, found, strict=True)
         },
         x=None if place is None else _short(place.x),
         y=None if place is None else _short(place.y),

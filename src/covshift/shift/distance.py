@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -130,7 +131,8 @@ def _divide(a: Tensor, b: Tensor) -> Tensor:
     return torch.where(a == 0, a, a / b)
 
 
-def _by_layer(source: object, target: object, between: Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]) -> Distance:
+def seen_layers(source: object, target: object) -> list[str]:
+    """The layers that the target has reached; an error if there are none, or if the two do not belong together."""
     if not isinstance(source, Statistics) or not isinstance(target, Statistics):
         raise CovshiftError(f"expected two Statistics, got {type(source).__name__} and {type(target).__name__}")
     source.check_same_layers(target)
@@ -140,10 +142,14 @@ def _by_layer(source: object, target: object, between: Callable[[Tensor, Tensor,
             "the target has seen no images; measure it with covshift.estimate(model, loader) "
             "(what a model holds, Statistics.of(model), can be the source)"
         )
+    return seen
 
+
+def _by_layer(source: Any, target: Any, between: Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]) -> Distance:
     def wide(moments: Moments) -> tuple[Tensor, Tensor]:
         return widen(moments.mean).cpu(), widen(moments.var).cpu()
 
+    seen = seen_layers(source, target)
     return Distance({path: between(*wide(source[path]), *wide(target[path])).item() for path in seen})
 
 

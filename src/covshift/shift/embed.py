@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from covshift.errors import CovshiftError, is_number
 from covshift.moments import widen
-from covshift.shift.distance import EPS
+from covshift.shift.distance import EPS, seen_layers
 from covshift.statistics import Statistics
 
 
@@ -52,7 +52,7 @@ def embed(
 
 def _coordinates(target: Statistics, source: Statistics) -> NDArray[np.float64]:
     """Between points (μ_t/σ_s, σ_t/σ_s), the Euclidean distance is the normalised Wasserstein distance."""
-    source.check_same_layers(target)
+    seen_layers(source, target)  # complains where there are none; those that were not reached are where the source is
     parts = []
     for path, moments in target.items():
         scale = widen(source[path].var).cpu().clamp(min=EPS).rsqrt()

@@ -2,15 +2,16 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 
-from covshift.errors import CovshiftError
-from covshift.shift.theory import Array, Numbers, bounds, expected, layer_bounds
+from covshift.errors import CovshiftError, is_number, unknown
+from covshift.shift.theory import Array, Numbers, as_array, bounds, expected, layer_bounds
 from covshift.statistics import Statistics
 
-By = Literal["lower", "upper", "expected"]
+Bound = Literal["lower", "upper"]
+By = Bound | Literal["expected"]
 _ROUNDS = 4  # each looks 16 times as closely
 _DRAWS = 20_000
 
@@ -51,7 +52,7 @@ def best_prior(
     >>> best_prior(8, mu_s=0, var_s=1, mu_t=0, var_t=1).prior  # no shift: keep the source
     inf
     """
-    _check_by(by)
+    _check(by, (*get_args(Bound), "expected"))
 
     def error(priors: Array) -> Array:
         shift = (mu_s, var_s, mu_t, var_t)
@@ -71,7 +72,7 @@ def best_layer_prior(
     source: Statistics,
     target: Statistics,
     *,
-    by: Literal["lower", "upper"] = "lower",
+    by: Bound = "lower",
     alpha: float = 0.05,
     normalized: bool = True,
 ) -> Best:
@@ -85,7 +86,7 @@ def best_layer_prior(
         alpha: 1 - the confidence level of U.
         normalized: divide every channel's bound by the variance of its source.
     """
-    _check_by(by)
+    _check(by, get_args(Bound))
 
     def error(priors: Array) -> Array:
         each = layer_bounds(n, priors, source, target, alpha, normalized=normalized)
@@ -131,8 +132,9 @@ def simulate(
     >>> simulate(shifts=[0, 1], ratios=[1, 2], n=[1, 8]).lower.shape
     (2, 2, 2, 9)
     """
-    axes = [np.asarray(each, np.float64) for each in (shifts, ratios, n, N)]
-    for axis, name in zip(axes, ("shifts", "ratios", "n", "N"), strict=True):
+    given = {"shifts": shifts, "ratios": ratios, "n": n, "N": N}
+    axes = [as_array(each, name) for name, each in given.items()]
+    for axis, name in zip(axes, given, strict=True):
         if axis.ndim != 1 or not len(axis):
             raise CovshiftError(f"expected {name} to be a list of numbers, got shape {axis.shape}")
     mu, sigma, images, priors = np.ix_(*axes)
@@ -143,8 +145,10 @@ def simulate(
 
 def _least(error: Callable[[Array], Array], n: float) -> Best:
     """Look at N from 0 to infinity in steps of two, then ever closer around the best of these."""
-    # Not at 0 for a single image, which cannot be normalised by itself.
-    ends = [np.inf] if n <= 1 else [0.0, np.inf]
+    if not is_number(n):
+        raise CovshiftError(f"expected n to be one number of images, got {n!r}")
+    # Not at 0 for a single image, which cannot be normalised by itself; with all images, no prior is as good as any.
+    ends = [0.0] if n == np.inf else [np.inf] if n <= 1 else [0.0, np.inf]
     priors = np.concatenate([ends, 2.0 ** np.arange(-10, 31)])
     values = error(priors)
     best = int(values.argmin())
@@ -160,6 +164,6 @@ def _least(error: Callable[[Array], Array], n: float) -> Best:
     return Best(prior, value)
 
 
-def _check_by(by: str) -> None:
-    if by not in ("lower", "upper", "expected"):
-        raise CovshiftError(f"by= takes 'lower', 'upper' or 'expected', got {by!r}")
+def _check(by: str, known: tuple[str, ...]) -> None:
+    if by not in known:
+        raise unknown("bound", by, known)

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 
 from covshift.errors import CovshiftError, is_number
-from covshift.shift.distance import EPS
+from covshift.shift.distance import EPS, seen_layers
 from covshift.statistics import Statistics
 
 Array = NDArray[np.float64]
@@ -150,6 +150,8 @@ def layer_bounds(
 ) -> dict[str, Bounds]:
     """The multivariate bounds for every layer: summed over its channels, of the shape of n and N together.
 
+    Layers that `target` has never seen are left out.
+
     >>> from covshift.moments import Moments
     >>> source, target = (
     ...     Statistics({"bn": Moments(8, 8, torch.full((4,), mean), torch.ones(4))}, "a model") for mean in (0.0, 1.0)
@@ -157,20 +159,19 @@ def layer_bounds(
     >>> layer_bounds(8, [0, 4, 16], source, target)["bn"].lower.round(3).tolist()
     [0.517, 0.674, 1.835]
     """
-    source.check_same_layers(target)
-    images, prior = (np.asarray(each, float)[..., None] for each in (n, N))
+    images, prior = as_array(n, "n")[..., None], as_array(N, "N")[..., None]
 
     def of(path: str) -> Bounds:
         moments = (source[path].mean, source[path].var, target[path].mean, target[path].var)
         each = bounds(images, prior, *moments, alpha, normalized=normalized)
         return Bounds(each.lower.sum(-1), each.upper.sum(-1))
 
-    return {path: of(path) for path in source}
+    return {path: of(path) for path in seen_layers(source, target)}
 
 
 def _check(*numbers: Numbers) -> list[Array]:
     names = ("n", "N", "mu_s", "var_s", "mu_t", "var_t")
-    arrays = [_array(value, name) for value, name in zip(numbers, names, strict=True)]
+    arrays = [as_array(value, name) for value, name in zip(numbers, names, strict=True)]
     try:
         np.broadcast_shapes(*(each.shape for each in arrays))
     except ValueError:
@@ -192,7 +193,8 @@ def _check(*numbers: Numbers) -> list[Array]:
     return arrays
 
 
-def _array(value: Numbers, name: str) -> Array:
+def as_array(value: Numbers, name: str) -> Array:
+    """Numbers as doubles; else an error that calls them by their name."""
     try:
         return np.asarray(value.detach().cpu() if isinstance(value, torch.Tensor) else value, np.float64)
     except (TypeError, ValueError):
@@ -200,7 +202,8 @@ def _array(value: Numbers, name: str) -> Array:
 
 
 def _brief(value: Array) -> str:
-    return f"{value:g}" if value.ndim == 0 else f"{value.min():g} to {value.max():g}" if value.size else "nothing"
+    ends = dict.fromkeys(f"{end:g}" for end in (value.min(), value.max())) if value.size else ["nothing"]
+    return " to ".join(ends)
 
 
 def _weights(n: Array, N: Array) -> tuple[Array, Array]:
