@@ -138,6 +138,13 @@ def test_nothing_is_cut_off_or_on_top_of_each_other(page, window, width):
     assert window.run("return document.documentElement.scrollWidth - document.documentElement.clientWidth") <= 0
 
 
+def test_a_comparison_fits_a_phone(window, tmp_path):
+    runs = [make_run(tmp_path / f"a-network-with-a-rather-long-name-{i}", corruptions="fog") for i in (1, 2)]
+    window.open(report(runs, tmp_path / "out", compare=True, images=False, files=False), 390)
+    assert window.run(UGLY) == []
+    assert window.run("return document.documentElement.scrollWidth - document.documentElement.clientWidth") <= 0
+
+
 @pytest.mark.parametrize("dark", [False, True])
 def test_text_stands_out_in_light_and_dark(page, window, dark):
     window.open(page, 1280, dark=dark)

@@ -83,12 +83,12 @@ def _chart(
         color=alt.Color("more than chance:N", scale=alt.Scale(domain=["yes", "no"], range=[RED, "#8C8C8C"])),
         tooltip=["condition:N", "value:Q", "low:Q", "high:Q"],
     )
-    title = f"error of {second.name} minus {first.name}, in points"
-    spans = base.mark_rule(strokeWidth=2).encode(x=alt.X("low:Q", title=title), x2="high:Q")
+    # No names: on a phone there is no room for long ones.
+    spans = base.mark_rule(strokeWidth=2).encode(x=alt.X("low:Q", title="difference in points"), x2="high:Q")
     points = base.mark_point(filled=True, size=60, opacity=1).encode(x="value:Q")
     zero = alt.Chart(data([{"zero": 0}])).mark_rule(opacity=0.6).encode(x="zero:Q")
     chart = (zero + spans + points).properties(width="container", height=18 * len(rows))
-    caption = "Left of zero, the second run errs less."
+    caption = f"Left of zero, {second.name} errs less than {first.name}."
     return figure(_name(method), f"{method}: what differs", caption, chart, rows, wide=True)
 
 

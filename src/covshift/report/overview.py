@@ -109,7 +109,8 @@ def chart(results: Sequence[Result]) -> list[Figure | Gap]:
     ]
     if not rows:
         return []
-    base = alt.Chart(data(rows)).encode(y=alt.Y("model:N", sort=[r.name for r in results], title=None))
+    short = alt.Axis(labelLimit=160)  # px, so that a phone has room for the chart beside long names
+    base = alt.Chart(data(rows)).encode(y=alt.Y("model:N", sort=[r.name for r in results], title=None, axis=short))
     span = base.mark_rule(opacity=0.5).encode(x=alt.X("min(error):Q"), x2=alt.X2("max(error):Q"))
     points = base.mark_point(filled=True, size=110, opacity=1).encode(
         x=alt.X("error:Q", title="mean error in %", scale=alt.Scale(zero=True)),
