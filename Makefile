@@ -55,6 +55,7 @@ speed: $(READY)
 	$(BIN)/python benchmarks/adapt.py
 	$(BIN)/python benchmarks/corruptions.py
 	$(BIN)/python benchmarks/bench.py
+	$(BIN)/python benchmarks/sweep.py speed
 
 docs: $(READY)
 	$(BIN)/mkdocs build --strict

@@ -101,14 +101,20 @@ def speed(images: int, turns: int) -> None:
     print("  of one bare pass: " + ", ".join(f"{name} {best[name] / third:.2f}" for name in parts))
 
 
-def run_cli(folder: Path, images: int, options: list[str], launch: tuple[str, ...] = ()) -> tuple[float, float]:
-    """Seconds of a run by its rows' clock and, in GiB, the most that a process of it held."""
+def run_cli(folder: Path, images: int, options: list[str], launch: tuple[str, ...] = ()) -> float:
+    """Seconds of a whole command, its start included."""
     command = [sys.executable, *(launch or ("-m", "covshift")), "bench", "--model", "py:nets:net", "--data"]
     command += [f"npz:set{images}.npz", *options]
     begun = time.perf_counter()
     subprocess.run(command, cwd=folder, check=True, capture_output=True)
-    gib = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 2**20
-    return time.perf_counter() - begun, gib
+    return time.perf_counter() - begun
+
+
+def run_apart(folder: Path, images: int, options: list[str]) -> tuple[float, float]:
+    """The same and, in GiB, the most that a process of it held: the system tells that only of all children together."""
+    command = [sys.executable, __file__, "--one", json.dumps([str(folder), images, options])]
+    seconds, gib = json.loads(subprocess.check_output(command, text=True))
+    return seconds, gib
 
 
 def place(folder: Path, images: int) -> None:
@@ -134,7 +140,7 @@ def engines(images: int, turns: int) -> None:
         for turn in range(turns):
             for way, (more, launch) in ways.items():
                 out = f"{way.replace(' ', '-').replace(',', '')}-{turn}"
-                seconds, _ = run_cli(Path(name), images, [*options, *more, "--out", out], launch)
+                seconds = run_cli(Path(name), images, [*options, *more, "--out", out], launch)
                 busy = _span(Path(name, out))
                 best[way] = min(best.get(way, (1e9, 1e9)), (busy, seconds))
     print(f"\n{images} images, 17 conditions, three methods; seconds of work, and with the start of the command:")
@@ -143,12 +149,8 @@ def engines(images: int, turns: int) -> None:
 
 
 def _span(folder: Path) -> float:
-    """Seconds from the beginning of the first cell to the end of the last, by the clock of the file."""
-    rows = [json.loads(line) for line in (folder / "rows.jsonl").read_text().splitlines()]
-    ended = (folder / "rows.jsonl").stat().st_mtime
-    begun = (folder / "run.json").stat().st_mtime
-    assert rows
-    return ended - begun
+    """Seconds from the beginning of the first cell to the end of the last, by the clock of the files."""
+    return (folder / "rows.jsonl").stat().st_mtime - (folder / "run.json").stat().st_mtime
 
 
 def memory(images: int, budget: str) -> None:
@@ -156,12 +158,12 @@ def memory(images: int, budget: str) -> None:
     with tempfile.TemporaryDirectory() as name:
         place(Path(name), images)
         options = ["--corruptions", "fog", "--severities", "3", "--no-clean", "--methods", "full"]
-        seconds, gib = run_cli(Path(name), images, [*options, "--memory", budget, "--out", "out"])
+        seconds, gib = run_apart(Path(name), images, [*options, "--memory", budget, "--out", "out"])
     print(f"\n{images} images of 32 px, full adaptation, --memory '{budget}': peak {gib:.2f} GiB, {seconds:.0f} s")
 
 
 def growth(sizes: tuple[int, ...]) -> None:
-    """Time and memory against images, conditions and workers."""
+    """Time, that of the whole command, and memory against images, conditions and workers."""
     methods = ["--methods", "none,batch:n=8,N=16,full", "--no-clean", "--memory", "2 GiB"]
     some = list(names("test"))
     print("\nimages  conditions  engine            seconds   peak GiB of a process")
@@ -172,17 +174,16 @@ def growth(sizes: tuple[int, ...]) -> None:
         for number, (images, conditions, more) in enumerate(cases):
             place(Path(name), images)
             options = ["--corruptions", ",".join(some[:conditions]), "--severities", "3", *methods, *more]
-            command = [sys.executable, __file__, "--one", json.dumps([name, images, [*options, "--out", str(number)]])]
-            seconds, gib = json.loads(subprocess.check_output(command, text=True))
+            seconds, gib = run_apart(Path(name), images, [*options, "--out", str(number)])
             engine = f"ray, {more[-1]} workers" if more else "local"
             print(f"{images:6}  {conditions:10}  {engine:<16}{seconds:9.1f}{gib:11.2f}", flush=True)
 
 
 def one(given: list[Any]) -> None:
-    """One run, in a process of its own, so that the peak of its children is that run's."""
+    """What `run_apart` has a process of its own do, whose only child is the run."""
     folder, images, options = given
-    seconds, gib = run_cli(Path(folder), images, options)
-    print(json.dumps([_span(Path(folder, options[-1])) if "--engine" not in options else seconds, gib]))
+    seconds = run_cli(Path(folder), images, options)
+    print(json.dumps([seconds, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 2**20]))
 
 
 if __name__ == "__main__":
