@@ -406,12 +406,15 @@ def doctor(
 @app.command()
 def shift(
     model: Annotated[str, typer.Option(help="A model's URI, e.g. torchvision:resnet50.")],
-    target: Annotated[str, typer.Option(help="Images that have moved, e.g. folder:night; labels are not looked at.")],
+    target: Annotated[str, typer.Option(help="Images that have moved, e.g. folder:night; they need no labels.")],
     source: Annotated[str | None, typer.Option(help="Clean labelled images to learn from, e.g. folder:val.")] = None,
     condition: Annotated[str, typer.Option(help="Corrupt the target first, e.g. fog/3.")] = "clean/0",
     images: Annotated[int, typer.Option(min=2, help="How many images to take of each, spread evenly.")] = 1000,
     predictor: Annotated[Path | None, typer.Option(help="Keep what was learned here, and use it next time.")] = None,
-    alarm: Annotated[float | None, typer.Option(help="Exit with 3 if the predicted error is above, e.g. 0.4.")] = None,
+    alarm: Annotated[
+        float | None, typer.Option(min=0, max=1, help="Exit with 3 if the predicted error is above, e.g. 0.4.")
+    ] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
     as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
 ) -> None:
     """Tell how far images have moved, what that costs, and what adapting would buy, without their labels.
@@ -423,7 +426,9 @@ def shift(
     from covshift.shift import telling
 
     with _errors():
-        told = telling.tell(model, target, source, condition, images, predictor)
+        if alarm is not None and source is None and predictor is None:
+            raise CovshiftError("expected --source or --predictor with --alarm: there is no predicted error without")
+        told = telling.tell(model, target, source, condition, images, predictor, device)
         typer.echo(told.as_json() if as_json else told.as_text())
         if told.above(alarm):
             raise typer.Exit(3)

@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 from networks import images
+from PIL import Image
 from typer.testing import CliRunner
 
 from covshift.cli import app
@@ -72,14 +73,39 @@ def test_prediction_and_alarm(run, tmp_path):
     assert "on other weights" in wrong.stderr
 
 
+def test_an_alarm_is_a_share(run):
+    result = run("--source", "npz:some.npz", "--alarm", "40")
+    assert result.exit_code == 2
+    assert "--alarm" in result.stderr
+
+
+def test_pictures_without_classes(run, tmp_path):
+    pixels = np.load("some.npz")["images"]
+    (tmp_path / "night" / "deep").mkdir(parents=True)
+    for place, image in enumerate(pixels):
+        Image.fromarray(image).save(tmp_path / "night" / ("deep" if place > 9 else "") / f"{place:02}.png")
+    got = json.loads(run("--target", "folder:night", "--json").stdout)
+    assert got["images"] == 20
+    assert got["distance"] == pytest.approx(json.loads(run("--json").stdout)["distance"])
+    assert "expected a folder for each class" in run("--source", "folder:night").stderr
+
+
+def test_a_source_whose_answers_are_compared_among_some_classes(run, monkeypatch):
+    monkeypatch.setattr("covshift.data.arrays.Images.among", (0, 1))
+    assert "compared among 2 of them" in run("--source", "npz:some.npz").stderr
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["--condition", "fog"], "a condition such as fog/3"),
         (["--condition", "fog/9"], "severity from 1 to 5"),
         (["--condition", "mist/3"], "unknown corruption 'mist'"),
-        (["--alarm", "0.3"], "expected --source with --alarm"),
+        (["--alarm", "0.3"], "expected --source or --predictor with --alarm"),
+        (["--predictor", "typo"], "there is no predictor at typo; say --source"),
         (["--source", "npz:nothing.npz"], "nothing.npz"),
+        (["--source", "npz:some.npz?classes=5"], "tells 4 classes apart, and npz:some.npz?classes=5 has 5"),
+        (["--device", "abacus"], "expected a device that is there"),
     ],
 )
 def test_bad_input(run, arguments, message):

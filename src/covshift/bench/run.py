@@ -143,11 +143,7 @@ def check_together(model: Model, data: Data, settings: Settings, where: Where = 
         if settings.skip_broken:
             raise CovshiftError("ranks cannot skip broken pictures together; remove these, or run without torchrun")
         check_alike([model.digest, data.digest])
-    if model.classes != data.classes:
-        raise CovshiftError(
-            f"{model.uri} tells {model.classes} classes apart, and {data.uri} has {data.classes}; "
-            "choose a model and data that belong together"
-        )
+    model.check_classes(data.classes, data.uri)
     if any(method.kind != "none" for method in settings.all_methods):
         try:
             find_layers(model.module)

@@ -1,4 +1,4 @@
-"""`folder:DIR`: a folder of pictures for each class."""
+"""`folder:DIR`: a folder of pictures for each class, or pictures whose classes are not known."""
 
 import hashlib
 from functools import cache
@@ -16,7 +16,30 @@ from covshift.uri import Uri
 _SAMPLES = 64  # files whose content a digest looks at
 
 
-class Folder(FileData):
+class Pictures(FileData):
+    """Pictures anywhere under a folder, in the order of their paths; all are of class 0, since nobody knows theirs."""
+
+    classes = 1
+
+    def __init__(self, uri: str, root: Path) -> None:
+        self.uri = uri
+        self.root = root
+        self.paths = pictures(root)
+        self.labels = np.zeros(len(self.paths), np.int64)
+        self.digest = self._digest()
+
+    def file(self, condition: Condition, index: int) -> Path:
+        """Where an image is."""
+        return self.root / self.paths[index]
+
+    def _digest(self) -> str:
+        # The content of some files, evenly spaced: all of ImageNet would take minutes to read.
+        some = self.paths[:: max(1, len(self.paths) // _SAMPLES)]
+        sizes = [(path.as_posix(), (self.root / path).stat().st_size) for path in self.paths]
+        return digest_of([*sizes, [hashlib.sha256((self.root / path).read_bytes()).hexdigest() for path in some]])
+
+
+class Folder(Pictures):
     """Pictures by class folder, in the order of their paths, in which `covshift corrupt` counts, too.
 
     Classes are the folders' names in order; numbers are ordered as numbers. Folders with ImageNet's names (n01440764)
@@ -37,21 +60,11 @@ class Folder(FileData):
         by_wnid = wnids_count and is_imagenet(index)
         self.classes = len(wnids()) if by_wnid else len(index)
         self.imagenet = by_wnid and len(index) == len(wnids())
-        sizes = [(path.as_posix(), (root / path).stat().st_size) for path in self.paths]
-        self.digest = digest_of([*sizes, self._sample()])
+        self.digest = self._digest()
 
     def index(self, folders: set[str]) -> dict[str, int]:
         """The class that each folder stands for; those that are left out do not count."""
         return class_indices(folders, wnids_count=self.wnids_count)
-
-    def _sample(self) -> list[str]:
-        """Digests of some of the files, evenly spaced: all of ImageNet would take minutes to read."""
-        some = self.paths[:: max(1, len(self.paths) // _SAMPLES)]
-        return [hashlib.sha256((self.root / path).read_bytes()).hexdigest() for path in some]
-
-    def file(self, condition: Condition, index: int) -> Path:
-        """Where an image is."""
-        return self.root / self.paths[index]
 
 
 def open_folder(uri: Uri) -> Folder:

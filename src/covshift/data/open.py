@@ -1,11 +1,12 @@
 """`open_data(uri)`: which source a name stands for."""
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from covshift.data.arrays import open_builtin, open_cifar10_c, open_npz
 from covshift.data.base import Array, Data, Preparing, digest_of
 from covshift.data.condition import Condition
-from covshift.data.folder import open_folder
+from covshift.data.folder import Pictures, open_folder
 from covshift.data.imagenet import open_imagenet, open_imagenet_a, open_imagenet_r, open_imagenet_v2
 from covshift.data.imagenet_c import open_imagenet_c
 from covshift.data.objectnet import open_objectnet
@@ -40,6 +41,15 @@ def open_data(uri: str) -> Data:
     data = SOURCES[parsed.source](parsed)
     clean = parsed.query.get("clean")
     return data if clean is None else _WithClean(data, open_data(clean))
+
+
+def open_unlabelled(uri: str) -> Data:
+    """Open images whose classes do not matter: as `open_data` does, but `folder:DIR` is all pictures under it."""
+    parsed = parse(uri, "data set", "folder:night")
+    if parsed.source != "folder":
+        return open_data(uri)
+    parsed.check_query("wnids")
+    return Pictures(uri, Path(parsed.name).expanduser())
 
 
 class _WithClean(Data):

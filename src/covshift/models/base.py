@@ -48,6 +48,14 @@ class Model:
             "check the model, or give another size="
         ) from first
 
+    def check_classes(self, classes: int, data: str) -> None:
+        """Raise a `CovshiftError` unless the data of this name have as many classes."""
+        if self.classes != classes:
+            raise CovshiftError(
+                f"{self.uri} tells {self.classes} classes apart, and {data} has {classes}; "
+                "choose a model and data that belong together"
+            )
+
     def _classes(self, side: int) -> int:
         parameter = next(self.module.parameters(), torch.empty(0))
         image = self.preprocess.tensor(np.zeros((1, side, side, 3), np.uint8), parameter.device)

@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from covshift.bench.run import choose_device
 from covshift.corruptions import category, corrupt
 from covshift.corruptions.apply import check_severity
-from covshift.data import CLEAN, Condition, Data, open_data
+from covshift.data import CLEAN, Condition, Data, open_data, open_unlabelled
 from covshift.errors import CovshiftError
 from covshift.full import estimate
 from covshift.models import Model, open_model
@@ -56,34 +57,44 @@ class Told:
 
     def above(self, alarm: float | None) -> bool:
         """Whether the predicted error of the model as it is is above the alarm."""
-        if alarm is None:
-            return False
-        if self.forecast is None:
-            raise CovshiftError("expected --source with --alarm: without labelled images there is no predicted error")
-        return self.forecast.plain.error > alarm
+        return alarm is not None and self.forecast is not None and self.forecast.plain.error > alarm
 
 
-def tell(model: str, target: str, source: str | None, condition: str, images: int, predictor: Path | None) -> Told:
-    """Open model and data, and look at the target; with a source, predict its error."""
+def tell(
+    model: str, target: str, source: str | None, condition: str, images: int, predictor: Path | None, device: str
+) -> Told:
+    """Open model and data, and look at the target; with a source or a predictor, predict its error."""
     wanted = parse_condition(condition)
+    kept = predictor if predictor is not None and predictor.exists() else None
+    if predictor is not None and source is None and kept is None:
+        raise CovshiftError(f"there is no predictor at {predictor}; say --source, clean labelled images, to learn one")
     opened = open_model(model)
-    shown = _read(opened, open_data(target), wanted, images)
-
+    opened.module.to(choose_device(device))
+    shown = _read(opened, open_unlabelled(target), wanted, images)
     preprocess = preprocess_of(opened)
-    if source is None and (predictor is None or not predictor.exists()):
+    if kept is not None:
+        learned = Predictor.load(kept, opened.module, preprocess=preprocess, batch=_BATCH)
+    elif source is not None:
+        learned = _learn(opened, open_data(source), images)
+        if predictor is not None:
+            learned.save(predictor)
+    else:
         found = estimate(opened.module, Batches(shown, preprocess, _BATCH))
         distance = wasserstein(Statistics.of(opened.module), found, normalized=True)
         return Told(distance, len(shown), None)
-    if predictor is not None and predictor.exists():
-        learned = Predictor.load(predictor, opened.module, preprocess=preprocess, batch=_BATCH)
-    else:
-        data = open_data(str(source))
-        clean, labels = _read(opened, data, CLEAN, images), data.labels[_spread(len(data), images)]
-        learned = Predictor.fit(opened.module, clean, labels, preprocess=preprocess, batch=_BATCH)
-        if predictor is not None:
-            learned.save(predictor)
     forecast = learned.estimate(shown)
     return Told(forecast.distance, forecast.images, forecast)
+
+
+def _learn(model: Model, data: Data, images: int) -> Predictor:
+    model.check_classes(data.classes, data.uri)
+    if data.among is not None:
+        raise CovshiftError(
+            f"expected clean images of all classes of the model to learn from, got {data.uri}, whose answers are "
+            f"compared among {len(data.among)} of them; say e.g. --source imagenet:DIR"
+        )
+    clean, labels = _read(model, data, CLEAN, images), data.labels[_spread(len(data), images)]
+    return Predictor.fit(model.module, clean, labels, preprocess=preprocess_of(model), batch=_BATCH)
 
 
 def preprocess_of(model: Model) -> Preprocess:
