@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import save as to_safetensors
 from sklearn.datasets import load_digits
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
@@ -144,6 +145,20 @@ def test_what_was_saved_predicts_the_same(trained, predictor, tmp_path):
         Predictor.load(tmp_path / "broken", trained)
     with pytest.raises(CovshiftError, match="no predictor at"):
         Predictor.load(tmp_path / "nothing", trained)
+    measured = torch.tensor([[0.1] * 4] * 2)
+    metadata = {"format": "covshift predictor 1", "weights": "", "scale": "[1, 1, 1]", "signals": '["a", "b"]'}
+    metadata["conditions"] = '[["clean", 0], ["fog", 3]]'
+    for numbers, changes in (
+        (measured[:1], {}),
+        (measured * torch.nan, {}),
+        (measured, {"scale": "[NaN, 1, 1]"}),
+        (measured, {"scale": '["a", 1, 1]'}),
+        (measured, {"signals": "[]"}),
+        (measured, {"conditions": "7"}),
+    ):
+        (tmp_path / "spoilt").write_bytes(to_safetensors({"measured": numbers.clone()}, metadata | changes))
+        with pytest.raises(CovshiftError, match="not a whole predictor"):
+            Predictor.load(tmp_path / "spoilt", trained)
     covshift.Statistics.of(trained).save(tmp_path / "patch")
     with pytest.raises(CovshiftError, match="not a predictor"):
         Predictor.load(tmp_path / "patch", trained)
@@ -178,6 +193,7 @@ def test_lines():
     assert line.at([0.2], 100)[0] == pytest.approx(0.5)
     assert line.at([0.2], 100)[1] == pytest.approx(1.96 * 0.05)
     assert line.at([9], 100)[0] == 1
+    assert 0.05 < line.at([9], 40)[1] < 0.1  # 40 right answers leave room for 1 error in 20
     # spatter is one tenth off, and left out it lies that far from the line of the others
     assert fit_line(conditions(noise=0.1), "plain", "judge").spread > 0.05
     assert fit_line(conditions(noise=0.1), "plain", "judge", kind="blur").slopes == pytest.approx((2,))
@@ -220,7 +236,7 @@ BAD = [
     (lambda m, p: p.estimate(iter([IMAGES])), "gone through twice"),
     (lambda m, p: p.estimate(7), "gone through twice"),
     (lambda m, p: p.estimate(IMAGES, method="guess"), "unknown method 'guess'"),
-    (lambda m, p: p.estimate(IMAGES, kind="rain"), "no holdout corruptions of kind 'rain'"),
+    (lambda m, p: p.estimate(IMAGES, kind="rain"), "at least 2 calibration conditions .* got 'rain' with 0"),
     (lambda m, p: Predictor.fit(nn.Sequential(nn.BatchNorm2d(3)).eval(), IMAGES, range(20), preprocess=prepare),
      r"logits \[images, classes\], got shape"),
 ]  # fmt: skip

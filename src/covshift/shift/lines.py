@@ -44,7 +44,9 @@ class Line(NamedTuple):
     def at(self, signals: Sequence[float], images: int) -> tuple[float, float]:
         """The error for the signals, and half of its interval where the error is counted on so many images."""
         error = min(1.0, max(0.0, self.intercept + sum(s * x for s, x in zip(self.slopes, signals, strict=True))))
-        return error, _SIGMAS * math.sqrt(self.spread**2 + error * (1 - error) / images)
+        # Two wrong and two right answers more: an error of 0 that is counted on few images is not certain.
+        counted = (error * images + 2) / (images + 4)
+        return error, _SIGMAS * math.sqrt(self.spread**2 + counted * (1 - counted) / images)
 
 
 def fit_line(conditions: Sequence[Condition], which: Which, method: Method, kind: str | None = None) -> Line:
@@ -61,7 +63,10 @@ def fit_line(conditions: Sequence[Condition], which: Which, method: Method, kind
     """
     chosen = [each for each in conditions if kind is None or _kind(each) == kind]
     if len(chosen) < 2:
-        raise CovshiftError(f"there are no holdout corruptions of kind {kind!r} to learn from")
+        raise CovshiftError(
+            f"expected a kind with at least 2 calibration conditions to learn from, such as 'noise', got {kind!r} with "
+            f"{len(chosen)}"
+        )
     signals = np.array([[each.signals[f"{which} {name}"] for name in signals_of(method)] for each in chosen])
     errors = np.array([getattr(each, which) for each in chosen])
     if method in ("confidence", "difference", "threshold"):

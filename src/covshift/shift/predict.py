@@ -200,17 +200,18 @@ class Predictor:
                 if metadata.get("format") != _FORMAT:
                     raise CovshiftError(f"{path} is a safetensors file but not a predictor of this version")
                 methods, cells = json.loads(metadata["signals"]), json.loads(metadata["conditions"])
-                scale = Scale(*json.loads(metadata["scale"]))
-                rows = file.get_tensor("measured").tolist()
-                weights = metadata["weights"]
+                scale = Scale(*map(float, json.loads(metadata["scale"])))
+                measured, weights = file.get_tensor("measured"), metadata["weights"]
+            if not torch.cat([measured.flatten(), torch.tensor(scale)]).isfinite().all():
+                raise ValueError("some numbers in it are NaN or infinite")
+            conditions = [
+                Condition(name, level, plain, adapted, dict(zip(methods, values, strict=True)))
+                for (name, level), (plain, adapted, *values) in zip(cells, measured.tolist(), strict=True)
+            ]
         except (SafetensorError, OSError, KeyError, ValueError, TypeError) as error:
             raise CovshiftError(f"{path} is not a whole predictor ({error}); fit and save it again") from error
         if weights != digest(model):
             raise CovshiftError(f"{path} was fitted on another model or on other weights; fit it on this one")
-        conditions = [
-            Condition(name, level, plain, adapted, dict(zip(methods, values, strict=True)))
-            for (name, level), (plain, adapted, *values) in zip(cells, rows, strict=True)
-        ]
         return cls(model, conditions, scale, preprocess, batch)
 
 
