@@ -144,6 +144,7 @@ def test_predictions_are_those_of_a_straight_line(tmp_path):
     slope = ((x - x.mean()) * (y - y.mean())).sum() / ((x - x.mean()) ** 2).sum()
     tested = [f"{name}/{s}" for name in ("fog", "snow") for s in (1, 3, 5)]
     guessed = np.mean([y.mean() + slope * (averages[each] - x.mean()) for each in tested])
+    assert line[-1].text == "11.21"  # the paper's
     assert float(line[3].text) == pytest.approx(guessed, abs=0.02)
     assert float(line[2].text) == pytest.approx(np.mean([errors[each] for each in tested]), abs=0.01)
     assert float(line[8].text) == pytest.approx(slope, abs=0.02)
