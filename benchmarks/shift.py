@@ -36,16 +36,21 @@ Row = dict[str, Any]
 
 
 class Rows:
-    """Measurements in a file, one a line; what is there is not measured again."""
+    """Measurements in a file, one a line; what is there of this model is not measured again."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, model: str) -> None:
         self._path = path
+        self._model = model
         path.parent.mkdir(parents=True, exist_ok=True)
-        lines = path.read_text().splitlines() if path.exists() else []
-        self.rows: list[Row] = [json.loads(line) for line in lines]
+        text = path.read_text() if path.exists() else ""
+        whole = text[: text.rfind("\n") + 1]
+        if whole != text:  # killed while it wrote the last row
+            path.write_text(whole)
+        self.rows: list[Row] = [json.loads(line) for line in whole.splitlines()]
 
     def measure(self, key: Row, how: Callable[[], Row]) -> Row:
         """The row with this key; `how` makes the rest of it where there is none."""
+        key = {**key, "model": self._model}
         for row in self.rows:
             if all(row.get(name) == value for name, value in key.items()):
                 return row
@@ -176,7 +181,8 @@ def main() -> None:
     images = np.concatenate([batch.images for batch in batches])
     labels = torch.from_numpy(np.concatenate([batch.labels for batch in batches]))
     severities = arguments.severity or ([1, 2, 3, 4, 5] if arguments.what == "predict" else [3])
-    (predict if arguments.what == "predict" else prior)(model, images, labels, severities, Rows(arguments.rows))
+    rows = Rows(arguments.rows, model.digest[:16])
+    (predict if arguments.what == "predict" else prior)(model, images, labels, severities, rows)
 
 
 if __name__ == "__main__":
