@@ -154,6 +154,9 @@ def bench(
         ),
     ] = None,
     grid: Annotated[bool | None, typer.Option("--grid", help="Also n = 1…512 by N = 1…256.")] = None,
+    prior: Annotated[
+        float | None, typer.Option(help="N of partial.", show_default="the best on the holdout corruptions")
+    ] = None,
     clean: Annotated[bool | None, typer.Option("--clean/--no-clean", help="Also the clean images.")] = None,
     mixed: Annotated[bool | None, typer.Option("--mixed", help="Also all corruptions in one, the control.")] = None,
     limit: Annotated[int | None, typer.Option(help="A random subset of so many images, balanced.")] = None,
@@ -224,6 +227,7 @@ def bench(
                 grid=grid,
                 clean=clean,
                 mixed=mixed,
+                prior=prior,
                 limit=limit,
                 order=order,
                 seed=seed,

@@ -91,6 +91,16 @@ def test_partial_without_holdout_takes_sixteen(here):
     assert {row["prior"] for row in rows.values() if row["method"] == "partial"} == {16}
 
 
+def test_partial_takes_the_prior_it_is_given(here):
+    rows = a_run("out", corruptions="fog,spatter", prior=4)
+    assert {row["prior"] for row in rows.values() if row["method"] == "partial"} == {4}
+    assert {row["method"] for row in rows.values()} == {"none", "partial", "full"}  # nothing was searched
+    with pytest.raises(CovshiftError, match="prior"):
+        a_run("out", corruptions="fog,spatter", prior=8)
+    with pytest.raises(CovshiftError, match="'prior': expected a number from 0"):
+        a_run("other", prior=-1)
+
+
 def test_an_infinite_prior_is_no_adaptation(here):
     rows = a_run("out", corruptions="fog,snow", methods="none,batch:n=8,N=inf")
     for cell, row in rows.items():

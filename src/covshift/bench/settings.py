@@ -31,6 +31,7 @@ class Settings(BaseModel):
         mixed: whether there is the control in which every image has another corruption.
         methods: as `covshift.bench.methods` writes them.
         grid: add n = 1 … 512 by N = 1 … 256.
+        prior: N of `partial`; by default it is chosen on the holdout corruptions.
         limit: take a random subset with as many images, balanced over the classes.
         order: in which order images form batches.
         seed: of the subset, the order and the corruptions.
@@ -54,6 +55,7 @@ class Settings(BaseModel):
     mixed: bool = False
     methods: tuple[str, ...] = SCENARIOS
     grid: bool = False
+    prior: float | None = None
     limit: int | None = None
     order: Order = "shuffled"
     seed: int = 0
@@ -102,10 +104,10 @@ class Settings(BaseModel):
             raise ValueError("expected a number from 1")
         return value
 
-    @field_validator("seed")
+    @field_validator("seed", "prior")
     @classmethod
-    def _not_negative(cls, value: int) -> int:
-        if value < 0:
+    def _not_negative(cls, value: float | None) -> float | None:
+        if value is not None and not value >= 0:
             raise ValueError("expected a number from 0")
         return value
 
@@ -126,7 +128,10 @@ class Settings(BaseModel):
     @property
     def all_methods(self) -> list[Method]:
         """The methods, with those of the grid."""
-        return [*(parse_method(name) for name in self.methods), *(grid() if self.grid else [])]
+        asked = [parse_method(name) for name in self.methods]
+        if self.prior is not None:
+            asked = [method.with_prior(self.prior) if method.needs_choice else method for method in asked]
+        return [*asked, *(grid() if self.grid else [])]
 
     @property
     def plan(self) -> Plan:
