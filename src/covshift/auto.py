@@ -59,9 +59,8 @@ def chance_of_groups(x: Tensor, images: int, groups: list[Moments]) -> list[Tens
     chances, start = [], 0
     for group in groups:
         stop = start + len(group.mean) * int(group.images)
-        parts = (part[start:stop].unflatten(0, (len(group.mean), -1)) for part in (means, quarters))
-        between, within = next(parts).var(1, correction=0), next(parts).mean(1)
-        chances.append(_combine(between, within, group.images))
+        mine, within = (part[start:stop].unflatten(0, (len(group.mean), -1)) for part in (means, quarters))
+        chances.append(_combine(mine.var(1, correction=0), within.mean(1), group.images))
         start = stop
     return chances
 
