@@ -83,8 +83,9 @@ def predict(opened: Model, images: Any, labels: torch.Tensor, severities: list[i
             row[f"{which} distance by kind"] = getattr(own, which)
         return row
 
-    cells = [(name, severity) for severity in severities for name in names()]
-    found = [rows.measure({"corruption": name, "severity": s}, partial(forecasts, name, s)) for name, s in cells]
+    cells = [(name, severity) for severity in severities for name in names("all")]
+    measured = [rows.measure({"corruption": name, "severity": s}, partial(forecasts, name, s)) for name, s in cells]
+    found = [row for row in measured if row["corruption"] in names("test")]
     kinds = ("noise", "blur", "weather", "digital")
     print(f"mean absolute deviation in points over {len(found)} conditions, and how often the interval holds the error")
     print("| error of | method | all | " + " | ".join(kinds) + " | interval holds |")
@@ -97,8 +98,8 @@ def predict(opened: Model, images: Any, labels: torch.Tensor, severities: list[i
             cells_ = " | ".join(f"{100 * value:.2f}" for value in [np.mean(np.abs(list(off.values()))), *by_kind])
             print(f"| {which} | {method} | {cells_} | {np.mean(held):.0%} |")
     for which in ("plain", "adapted"):
-        line = np.corrcoef([row["distance"] for row in found], [row[which] for row in found])[0, 1]
-        print(f"correlation of distance and error of the {which} model: {line:.3f}")
+        line = np.corrcoef([row["distance"] for row in measured], [row[which] for row in measured])[0, 1]
+        print(f"correlation of distance and error of the {which} model over {len(measured)} conditions: {line:.3f}")
 
 
 def prior(opened: Model, images: Any, labels: torch.Tensor, severities: list[int], rows: Rows) -> None:
