@@ -84,9 +84,8 @@ class Lockstep:
         """Run all of `runs`, each a forward pass, to their ends; give what each layer saw."""
         handles = [layer.hook(self._wait) for layer in self._layers]
         try:
-            with self.parking:
-                self._start_all(runs)
-                self._go_on_together()
+            self._start_all(runs)
+            self._go_on_together()
         finally:
             for runner in self._runners:
                 runner.throw()  # those still waiting, after an error, end here
@@ -133,12 +132,13 @@ class Lockstep:
         ours = _Autocast.now(device)
         self.parking.fetch(runner.held)
         runner.autocast.set(device)
-        runner.switch()
+        with self.parking:  # notes what the model makes, not what we do in between
+            x = runner.switch()
         runner.autocast = _Autocast.now(device)
         ours.set(device)
-        if not runner.dead:  # what outlives a pass, its output say, is no longer ours to park
+        if runner.layer:  # what outlives a pass that is over, its output say, is no longer ours to park
+            runner.moments = runner.meter.measure(runner.layer.path, x)
             self.parking.park(runner.held)
-        self.parking.current = Held()  # what the data loader makes is none of ours
         self._advance(1)
 
     def _wait(self, layer: NormLayer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -147,9 +147,6 @@ class Lockstep:
         if not isinstance(runner, _Runner):
             raise CovshiftError(f"layer {layer.path!r} is called from another thread; use estimate(exact=False)")
         x = layer.input(args, kwargs)
-        self.parking.current = Held()  # the moments are ours, and stay in memory
-        runner.moments = runner.meter.measure(layer.path, x)
-        self.parking.current = runner.held
         runner.layer = layer
-        runner.parent.switch()
+        runner.parent.switch(x)
         runner.layer = None

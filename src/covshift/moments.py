@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 _HALF = (torch.float16, torch.bfloat16)
-_PIECE = 1 << 20  # values
+_PIECE = 1 << 19  # values
 _STEEP = 1e8  # a squared mean so many times the variance leaves six digits of it
 
 
