@@ -102,7 +102,9 @@ def predict(opened: Model, images: Any, labels: torch.Tensor, severities: list[i
         print(f"correlation of distance and error of the {which} model over {len(measured)} conditions: {line:.3f}")
 
 
-def prior(opened: Model, images: Any, labels: torch.Tensor, severities: list[int], rows: Rows) -> None:
+def prior(
+    opened: Model, images: Any, labels: torch.Tensor, severities: list[int], rows: Rows, sizes: list[int]
+) -> None:
     """The mean error over the test corruptions, by batch size and way to choose N."""
     half, model, preprocess = len(images) // 2, opened.module, preprocess_of(opened)
     shown: dict[tuple[str, int], Any] = {}
@@ -130,7 +132,7 @@ def prior(opened: Model, images: Any, labels: torch.Tensor, severities: list[int
 
     cells = [(name, severity) for severity in severities for name in names()]
     table: dict[str, list[float]] = {}
-    for size in SIZES:
+    for size in sizes:
         found = search(
             model,
             images[:half],
@@ -161,7 +163,8 @@ def prior(opened: Model, images: Any, labels: torch.Tensor, severities: list[int
     print("| n | N = 0 | N = 16 | N from holdout | N from bounds | auto | best N in hindsight | which is |")
     print("|--:|--:|--:|--:|--:|--:|--:|--:|")
     for n, values in table.items():
-        print(f"| {n} | " + " | ".join(f"{value:.1f}" for value in values[:-1]) + f" | {values[-1]:g} |")
+        errors = ["" if np.isnan(value) else f"{value:.1f}" for value in values[:-1]]
+        print(f"| {n} | " + " | ".join(errors) + f" | {values[-1]:g} |")
 
 
 def main() -> None:
@@ -173,6 +176,7 @@ def main() -> None:
     parser.add_argument("--rows", required=True, type=Path, help="where measurements are kept")
     parser.add_argument("--images", type=int, default=2000, help="how many to take, for both halves together")
     parser.add_argument("--severity", type=int, nargs="+", help="by default all for predict, and 3 for prior")
+    parser.add_argument("--sizes", type=int, nargs="+", default=SIZES, help="of batches, for prior")
     arguments = parser.parse_args()
     keep_freed_memory()
     model, data = open_model(arguments.model), open_data(arguments.data)
@@ -183,7 +187,10 @@ def main() -> None:
     labels = torch.from_numpy(np.concatenate([batch.labels for batch in batches]))
     severities = arguments.severity or ([1, 2, 3, 4, 5] if arguments.what == "predict" else [3])
     rows = Rows(arguments.rows, model.digest[:16])
-    (predict if arguments.what == "predict" else prior)(model, images, labels, severities, rows)
+    if arguments.what == "predict":
+        predict(model, images, labels, severities, rows)
+    else:
+        prior(model, images, labels, severities, rows, arguments.sizes)
 
 
 if __name__ == "__main__":
