@@ -8,7 +8,7 @@ READY := .venv/.ready
 
 help:
 	@echo "make demo       a first look: what adaptation buys, on real images"
-	@echo "make results    all results of the built-in networks and the page about them, about an hour; what is there is not run again"
+	@echo "make results    all results of the built-in networks and the page about them, hours; what is there is not run again"
 	@echo "make test       all tests but the slow ones"
 	@echo "make test-slow  the slow ones"
 	@echo "make test-browser  the report's page in Chromium, which it installs on Debian"
