@@ -16,7 +16,7 @@ from covshift.data.condition import CLEAN, Condition
 from covshift.data.selection import Batch as Images
 from covshift.data.selection import Selection, Shown
 from covshift.errors import CovshiftError
-from covshift.full import estimate
+from covshift.full import device_of, estimate
 from covshift.models import Model
 from covshift.statistics import Statistics
 
@@ -59,7 +59,7 @@ class Evaluator:
         self._advance = advance
         self._folding = Folding(model.module)
         self._as_it_came: nn.Module | None = None
-        self.device = next((tensor.device for tensor in model.module.parameters()), torch.device("cpu"))
+        self.device = device_of(model.module)
 
     def show(self, condition: Condition) -> Shown:
         """The images in a condition, for `run`."""

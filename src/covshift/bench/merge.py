@@ -4,9 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from covshift.bench.store import Row, Store, check_same, holds_a_run
+from covshift.bench.where import Shard
 from covshift.errors import CovshiftError
-
-_SHARDS = "shard-*-of-*"
 
 
 def merge(folders: Sequence[Path], out: Path | None = None) -> list[Path]:
@@ -77,7 +76,7 @@ def _parts(folder: Path) -> list[Path]:
 
 def shards_in(folder: Path) -> list[Path]:
     """The folders of the shards of a run."""
-    return sorted(part for part in folder.glob(_SHARDS) if holds_a_run(part))
+    return [part for part in _inside(folder) if Shard.named(part) and holds_a_run(part)]
 
 
 def _inside(folder: Path) -> list[Path]:

@@ -47,8 +47,8 @@ class Method:
     decay: float | None = None
 
     def with_prior(self, prior: float) -> "Method":
-        """The same with N chosen."""
-        return replace(self, prior=prior)
+        """The same, with this N where it is still to be chosen."""
+        return replace(self, prior=prior) if self.needs_choice else self
 
     @property
     def needs_choice(self) -> bool:

@@ -130,7 +130,7 @@ class Settings(BaseModel):
         """The methods, with those of the grid."""
         asked = [parse_method(name) for name in self.methods]
         if self.prior is not None:
-            asked = [method.with_prior(self.prior) if method.needs_choice else method for method in asked]
+            asked = [method.with_prior(self.prior) for method in asked]
         return [*asked, *(grid() if self.grid else [])]
 
     @property

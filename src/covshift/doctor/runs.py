@@ -81,8 +81,7 @@ def _smallest_batch(case: Case) -> Method | None:
     small = [method for method in case.settings.all_methods if method.n is not None and method.kind != "none"]
     if not small:
         return None
-    method = min(small, key=lambda method: (method.n or 0, method.prior or 0))
-    return method.with_prior(PARTIAL_PRIOR) if method.needs_choice else method
+    return min(small, key=lambda method: (method.n or 0, method.prior or 0)).with_prior(PARTIAL_PRIOR)
 
 
 def _error(case: Case, method: Method, order: Order) -> float:
