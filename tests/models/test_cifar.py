@@ -5,7 +5,7 @@ import torch
 from torch.nn import functional as F
 
 from covshift.errors import CovshiftError
-from covshift.models.cifar import FixupBlock, ResNet
+from covshift.models.cifar import FixupBlock, ResNet, deepen
 
 
 def network(norm, depth=20, width=16):
@@ -114,6 +114,22 @@ def test_width_and_classes(norm):
     net = ResNet(8, width=8, norm=norm, classes=7)
     assert net(torch.zeros(2, 3, 32, 32)).shape == (2, 7)
     assert net.head.in_features == 32
+
+
+def test_a_deeper_network_is_the_same_function_and_learns():
+    shallow, x = network("batch").float(), torch.randn(3, 3, 32, 32)
+    deeper = deepen(shallow, 32).eval()
+    assert len(deeper.blocks) == 15
+    assert torch.equal(deeper(x), shallow(x))
+    deeper(x).sum().backward()
+    assert all(block.norm2.weight.grad.any() for block in deeper.blocks)
+
+
+def test_what_cannot_be_deepened():
+    with pytest.raises(CovshiftError, match="at most 8 layers"):
+        deepen(ResNet(14), 8)
+    with pytest.raises(CovshiftError, match="batch normalisation"):
+        deepen(ResNet(8, norm="group"), 14)
 
 
 def test_bad_arguments():

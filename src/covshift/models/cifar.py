@@ -99,6 +99,32 @@ class ResNet(nn.Module):
         return logits
 
 
+def deepen(network: ResNet, depth: int) -> ResNet:
+    """The same function as a deeper network: each stage gets blocks that are the identity until they are trained.
+
+    >>> shallow, images = ResNet(depth=8).eval(), torch.randn(2, 3, 32, 32)
+    >>> torch.equal(deepen(shallow, 20).eval()(images), shallow(images))
+    True
+
+    Args:
+        network: One with batch normalisation.
+        depth: 6n + 2 layers, no fewer than it has.
+    """
+    few, many = len(network.blocks) // 3, depth // 6
+    if not isinstance(network.norm, nn.BatchNorm2d) or few > many:
+        raise CovshiftError(f"expected a network with batch normalisation and at most {depth} layers")
+    deeper = ResNet(depth, network.stem.out_channels, classes=network.head.out_features)
+    for part in ("stem", "norm", "head"):
+        getattr(deeper, part).load_state_dict(getattr(network, part).state_dict())
+    for place, block in enumerate(deeper.blocks):
+        stage, index = divmod(place, many)
+        if index < few:
+            block.load_state_dict(network.blocks[stage * few + index].state_dict())
+        else:
+            nn.init.zeros_(block.get_parameter("norm2.weight"))  # nothing is added to the shortcut
+    return deeper
+
+
 class ScalarBias(nn.Module):
     """One learned number, added to everything: what Fixup has where other networks normalise."""
 

@@ -9,7 +9,7 @@ from torch.optim import SGD, Optimizer
 
 from covshift.errors import CovshiftError, is_number, unknown
 from covshift.models.builtin import open_builtin
-from covshift.models.cifar import Norm, ResNet
+from covshift.models.cifar import Norm, ResNet, deepen
 from covshift.models.imagenet import imagenet_resnet
 from covshift.recipes.augment import Augment
 
@@ -28,7 +28,7 @@ class Recipe:
     norm: Norm = "batch"
     augment: Augment = "crop"
     start: str | None = None
-    """The built-in network whose weights training begins from; otherwise they are drawn."""
+    """The built-in network that training begins from, with more blocks where this one is deeper; otherwise drawn."""
     epochs: int = 24
     batch: int = 128
     rate: float = 0.2
@@ -52,7 +52,8 @@ class Recipe:
     def network(self, classes: int = 10) -> nn.Module:
         """The network before training."""
         if self.start is not None:
-            return open_builtin(self.start).network
+            network = open_builtin(self.start).network
+            return deepen(network, self.depth) if isinstance(network, ResNet) else network
         if self.data == "imagenet":
             return imagenet_resnet(self.depth, self.norm, classes)
         return ResNet(self.depth, self.width, self.norm, classes)
@@ -90,7 +91,7 @@ RECIPES = {
     recipe.name: recipe
     for recipe in (
         Recipe("resnet20", epochs=48, cycles=2),
-        Recipe("resnet32", depth=32, epochs=10),
+        Recipe("resnet32", depth=32, start="resnet20", epochs=5, rate=0.1),
         Recipe("resnet20-augmix", augment="augmix", start="resnet20", epochs=4, rate=0.1),
         Recipe("resnet20-noise", augment="noise", start="resnet20", epochs=4, rate=0.1),
         Recipe("resnet20-gn", norm="group", epochs=10, rate=0.1),

@@ -20,11 +20,13 @@ class Metric(NamedTuple):
         kind: mCE, error or accuracy, all in per cent.
         method: of the run.
         where: "test" for the mean over the test corruptions, "clean", "mixed", or a corruption.
+        severities: of these corruptions.
     """
 
     kind: Kind
     method: str
     where: str = "test"
+    severities: tuple[int, ...] = SEVERITIES
 
     def of(self, rows: Sequence[Row]) -> float | None:
         """The number, or None where rows are missing."""
@@ -48,7 +50,7 @@ class Metric(NamedTuple):
         if self.where in ("clean", "mixed"):
             return (CLEAN if self.where == "clean" else MIXED,)
         corruptions = names("test") if self.where == "test" else (self.where,)
-        return tuple(Condition(name, severity) for name in corruptions for severity in SEVERITIES)
+        return tuple(Condition(name, severity) for name in corruptions for severity in self.severities)
 
 
 class Number(NamedTuple):
@@ -82,7 +84,9 @@ class Job:
         A run has all its methods in all its conditions, so others would have more to do than any table needs.
         """
         holdout = set(self.settings.get("corruptions", ())) & set(names("holdout"))
-        return f"{self.model}-{self.data}" + "-mixed" * bool(self.settings.get("mixed")) + "-holdout" * bool(holdout)
+        severities = "".join(f"-{severity}" for severity in self.settings.get("severities", ()))
+        mixed = "-mixed" * bool(self.settings.get("mixed"))
+        return f"{self.model}-{self.data}" + mixed + "-holdout" * bool(holdout) + severities
 
     def joined(self, other: "Job") -> "Job":
         """One run with the methods of both."""
