@@ -21,7 +21,7 @@ from networks import (
 from torch import nn
 
 import covshift
-from covshift import Batch, CovshiftError, Statistics, Stream
+from covshift import Batch, CovshiftError, Statistics, Stream, groups
 from covshift._torchvision import torchvision
 
 
@@ -70,9 +70,13 @@ def test_an_infinite_prior_is_the_model_itself(policy, dtype):
 
 
 @pytest.mark.parametrize("name", ["resnet18", "mobilenetv3_small_100"])
-@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
+@pytest.mark.parametrize(
+    ("layout", "large"),
+    [(torch.contiguous_format, 1 << 17), (torch.channels_last, 1 << 17), (torch.channels_last, 1)],
+)
 @pytest.mark.parametrize(("size", "only"), [(1, None), (3, None), (4, "mean"), (10, None), (64, "var")])
-def test_groups_in_one_pass_equal_groups_one_by_one(name, layout, size, only):
+def test_groups_in_one_pass_equal_groups_one_by_one(name, layout, large, size, only, monkeypatch):
+    monkeypatch.setattr(groups, "_LARGE", large)
     model, x = family(name)
     model, x = model.to(memory_format=layout), x.contiguous(memory_format=layout)
     before = snapshot(model)

@@ -6,7 +6,9 @@ import torch
 from torch import Tensor
 
 from covshift.layers import NormLayer
-from covshift.moments import Moments, measure_rows
+from covshift.moments import Moments, mean_var, measure_rows
+
+_LARGE = 1 << 17  # values: a group of so many is worth a call of its own
 
 
 def measure_groups(x: Tensor, images: int, size: int) -> list[Moments]:
@@ -20,20 +22,26 @@ def measure_groups(x: Tensor, images: int, size: int) -> list[Moments]:
     Returns:
         Moments of [groups, channels], first for all groups of `size` images, then for the group of those left over.
     """
-    mean, var = measure_rows(x)
     rows_each = len(x) // images
     whole = images // size * size
-    positions = x[0, 0].numel()
+    parts = [(x[: whole * rows_each], size), (x[whole * rows_each :], images - whole)]
+    found = []
+    for part, in_group in parts:
+        if len(part):
+            rows = in_group * rows_each
+            found.append(Moments(rows * x[0, 0].numel(), in_group, *_measure_each(part.detach(), rows)))
+    return found
 
-    def pool(mean: Tensor, var: Tensor, in_group: int) -> Moments:
-        rows = in_group * rows_each
-        mean, var = mean.unflatten(0, (-1, rows)), var.unflatten(0, (-1, rows))
-        centre = mean.mean(1)
-        spread = (mean - centre.unsqueeze(1)).square()
-        return Moments(rows * positions, in_group, centre, (var + spread).mean(1))
 
-    parts = [(slice(None, whole * rows_each), size), (slice(whole * rows_each, None), images - whole)]
-    return [pool(mean[rows], var[rows], in_group) for rows, in_group in parts if len(mean[rows])]
+def _measure_each(x: Tensor, rows: int) -> tuple[Tensor, Tensor]:
+    """Mean and variance of each run of so many rows; both [groups, channels]."""
+    if x.device.type == "cpu" and not x.is_contiguous() and rows * x[0].numel() >= _LARGE:
+        means, variances = zip(*map(mean_var, x.split(rows)), strict=True)
+        return torch.stack(means), torch.stack(variances)
+    mean, var = (each.unflatten(0, (-1, rows)) for each in measure_rows(x))
+    centre = mean.mean(1)
+    spread = (mean - centre.unsqueeze(1)).square()
+    return centre, (var + spread).mean(1)
 
 
 def renormalise(x: Tensor, layer: NormLayer, groups: list[Moments], weights: Sequence[float | Tensor]) -> Tensor:

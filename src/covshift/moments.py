@@ -45,7 +45,7 @@ def measure(x: Tensor, images: float) -> Moments:
         zero = torch.zeros(channels, device=x.device)
         return Moments(0, images, zero, zero)
     x = x.detach()
-    mean, var = _mean_var(x)
+    mean, var = mean_var(x)
     if x.device.type == "cpu" and mean.dtype is torch.float32:
         mean, var = _refine(x, mean, var)
     return Moments(count, images, mean, var)
@@ -78,12 +78,13 @@ def _refine(x: Tensor, mean: Tensor, var: Tensor) -> tuple[Tensor, Tensor]:
         steep = too_steep.nonzero().squeeze(1)
         mean, var = widen(mean), widen(var)
         centre = mean[steep].to(x.dtype)
-        offset, spread = _mean_var(x[:, steep] - centre.view(-1, *[1] * (x.ndim - 2)))
+        offset, spread = mean_var(x[:, steep] - centre.view(-1, *[1] * (x.ndim - 2)))
         mean[steep], var[steep] = widen(centre) + offset, widen(spread)
     return mean, var
 
 
-def _mean_var(x: Tensor) -> tuple[Tensor, Tensor]:
+def mean_var(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean and biased variance of every channel of `x` [rows, channels, ...], by what is fastest for its layout."""
     if x.device.type == "cpu":
         x = x.float() if x.dtype in _HALF else x
         if x.ndim > 2 and x.is_contiguous():
