@@ -17,7 +17,7 @@ from covshift.errors import CovshiftError
 from covshift.report import overview
 from covshift.report.command import report
 from covshift.report.results import gather
-from covshift.report.sheet import FORMATS, Cell, Sheet, as_csv, as_latex
+from covshift.report.sheet import FORMATS, Cell, Sheet, as_csv, as_latex, as_markdown
 
 SMALL = {"corruptions": "fog,snow,spatter", "severities": "1,3"}
 
@@ -229,3 +229,4 @@ def test_every_form_has_the_same_numbers():
         "Δ": "-1.0",
     }
     assert r"a\_1 \& b & 12.3 & $-1.0$ \\" in as_latex(SHEET)
+    assert "| 12.3 <sub>11.0 to 14.0</sub> | -1.0 |" in as_markdown(SHEET)

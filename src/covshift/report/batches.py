@@ -6,12 +6,12 @@ from covshift.report.figure import (
     Figure,
     Row,
     batch_sizes,
+    by_prior,
     data,
     figure,
     legend,
     over_batch_sizes,
     palette,
-    prior_shades,
     shapes,
 )
 from covshift.report.metric import Metric, metric
@@ -23,7 +23,6 @@ from covshift.report.sheet import EMPTY, Cell, Sheet, change, percent
 _GRID = "covshift bench --out RUN --extend --grid"
 _ZERO = "covshift bench --out RUN --extend --methods batch:n=1,N=0,batch:n=8,N=0,batch:n=64,N=0,batch:n=512,N=0"
 _CHOSEN = "N is the best on the holdout corruptions for each n, where the run has them."
-_SHORT = ["256"] * 10  # what a legend of priors has to have room for
 
 
 def section(results: Sequence[Result]) -> Section:
@@ -148,14 +147,14 @@ def curves(results: Sequence[Result], found: Metric) -> list[Figure]:
         if not _gridded(result):
             continue
         rows = [{"n": n, "N": prior, "error": found.of(result, name)} for (n, prior), name in _measured(result).items()]
-        priors, shades = sorted({float(str(row["N"])) for row in rows}), prior_shades()
+        priors = sorted({float(str(row["N"])) for row in rows})
         chart = (
             alt.Chart(data(rows))
             .mark_line(point=alt.OverlayMarkDef(size=18))
             .encode(
                 x=batch_sizes(),
                 y=alt.Y("error:Q", title=found.axis, scale=alt.Scale(zero=False)),
-                color=alt.Color("N:O", legend=legend(_SHORT, title="N"), sort=priors, scale=shades),
+                color=by_prior(sort=priors),
                 tooltip=["n:Q", "N:O", "error:Q"],
             )
             .properties(width="container", height=260)

@@ -208,11 +208,12 @@ def palette(names: Sequence[str], known: Mapping[str, str] | None = None) -> Any
     return altair.Scale(domain=list(names), range=[given[name] for name in names])
 
 
-def prior_shades() -> Any:
-    """A scale for N, from few to many; its ends are left out, which are dark on dark or light on light."""
+def by_prior(**given: Any) -> Any:
+    """Colours for N, from few to many; the ends of the scheme are left out, dark on dark and light on light."""
     import altair
 
-    return altair.Scale(scheme=altair.SchemeParams(name="plasma", extent=[0.2, 0.85]))
+    shades = altair.Scale(scheme=altair.SchemeParams(name="plasma", extent=[0.2, 0.85]))
+    return altair.Color("N:O", legend=legend(["256"] * 10, title="N"), scale=shades, **given)
 
 
 def shapes(names: Sequence[str]) -> Any:

@@ -123,11 +123,12 @@ def as_csv(sheet: Sheet) -> str:
 
 
 def as_markdown(sheet: Sheet) -> str:
-    """For a README."""
+    """For a README; the interval follows in small print."""
 
     def cell(each: Cell) -> str:
         text = each.text.replace("|", "\\|")
-        return f"**{text}**" if each.strong and text else text
+        text = f"**{text}**" if each.strong and text else text
+        return f"{text} <sub>{each.low} to {each.high}</sub>" if each.low != each.high else text
 
     lines = [
         [name.replace("|", "\\|") for name in sheet.columns],
@@ -151,7 +152,7 @@ _LATEX = {
 
 
 def as_latex(sheet: Sheet) -> str:
-    """For a paper: a tabular with booktabs' rules."""
+    """For a paper: a tabular with booktabs' rules; without intervals, for which a page has no room."""
 
     def text(value: str) -> str:
         if value[:1] in "+-" and value[1:].replace(".", "", 1).isdigit():

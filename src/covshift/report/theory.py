@@ -6,7 +6,7 @@ import numpy as np
 
 from covshift.bench.methods import GRID_IMAGES, GRID_PRIORS
 from covshift.report.distances import MEASURE
-from covshift.report.figure import Figure, Row, batch_sizes, data, figure, legend, prior_shades
+from covshift.report.figure import Figure, Row, batch_sizes, by_prior, data, figure
 from covshift.report.measure import Shift
 from covshift.report.metric import Metric, metric
 from covshift.report.naming import file_name
@@ -15,7 +15,6 @@ from covshift.report.results import Result
 from covshift.shift import bounds
 
 _SHIFTS, _RATIOS = (0.25, 0.5, 1.0), (0.75, 1.0, 1.5)
-_SHORT = ["256"] * 10
 
 
 def section(results: Sequence[Result], shifts: Mapping[str, Shift]) -> Section:
@@ -54,7 +53,7 @@ def measured(result: Result, shift: Shift, found: Metric) -> list[Figure]:
         {"n": n, "N": N, "root of L": lower, "theory": round(float(slope * lower + intercept), 3), "error": each}
         for n, N, lower, each in pairs
     ]
-    color = alt.Color("N:O", legend=legend(_SHORT, title="N"), scale=prior_shades())
+    color = by_prior()
     base = alt.Chart(data(rows)).encode(x=batch_sizes(), color=color)
     scale = alt.Scale(zero=False)
     lines = base.mark_line().encode(y=alt.Y("theory:Q", title=found.axis, scale=scale))
@@ -89,7 +88,7 @@ def simulation() -> Figure:
         .encode(
             x=batch_sizes(),
             y=alt.Y("root of L:Q", title="√L in σs"),
-            color=alt.Color("N:O", legend=legend(_SHORT, title="N"), scale=prior_shades()),
+            color=by_prior(),
             tooltip=["n:Q", "N:O", "root of L:Q"],
         )
         .properties(width=200, height=130)
