@@ -151,6 +151,14 @@ def test_what_was_planted_is_found_and_nothing_else(here, mistake):
         assert report.findings[name].remedy
 
 
+def test_answers_are_compared_among_the_classes_of_the_set(here, monkeypatch):
+    spoil("8.bias", 100.0)  # the model only ever says 0
+    data = store(IMAGES[LABELS > 0], LABELS[LABELS > 0]) + f"?classes={CLASSES}"
+    assert unhealthy(examine(NET, data))["labels"] == "problem"
+    monkeypatch.setattr("covshift.data.arrays.Images.among", tuple(range(1, CLASSES)))
+    assert unhealthy(examine(NET, data)) == {}
+
+
 # what is planted: the words that name it
 NAMED: dict[str, tuple[np.ndarray, str]] = {
     "text": (as_text()[LABELS], "the labels are sorted as text, 0, 1, 10, 11"),

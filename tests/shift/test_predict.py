@@ -103,6 +103,17 @@ def test_images_arrays_and_loaders_give_the_same(predictor):
     assert got.distance.layers.keys() == {"body.1", "body.4", "body.7"}
 
 
+def test_answers_among_some_classes(trained, predictor):
+    images, labels = digits()
+    few = labels[TEST] < 3
+    shown, want = covshift.corrupt(images[TEST][few], "fog", 3), labels[TEST][few]
+    with torch.inference_mode():
+        true = (trained(prepare(shown))[:, :3].argmax(1) != want).float().mean().item()
+    among, of_all = predictor.estimate(shown, among=range(3)), predictor.estimate(shown)
+    assert among.distance == of_all.distance
+    assert abs(among.plain.error - true) < abs(of_all.plain.error - true)
+
+
 def test_a_loader_that_shuffles_is_noticed(predictor):
     images, labels = digits()
     data = TensorDataset(prepare(images[TEST]), labels[TEST])
@@ -236,6 +247,7 @@ BAD = [
     (lambda m, p: p.estimate(iter([IMAGES])), "gone through twice"),
     (lambda m, p: p.estimate(7), "gone through twice"),
     (lambda m, p: p.estimate(IMAGES, method="guess"), "unknown method 'guess'"),
+    (lambda m, p: p.estimate(IMAGES, among=[3, 10]), r"among the model's 10, got \[3, 10\]"),
     (lambda m, p: p.estimate(IMAGES, kind="rain"), "at least 2 calibration conditions .* got 'rain' with 0"),
     (lambda m, p: Predictor.fit(nn.Sequential(nn.BatchNorm2d(3)).eval(), IMAGES, range(20), preprocess=prepare),
      r"logits \[images, classes\], got shape"),

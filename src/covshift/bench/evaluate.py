@@ -1,7 +1,7 @@
 """A condition and a method make a result: how many images the model gets wrong."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
@@ -149,7 +149,7 @@ class Score:
 
     def __init__(self, condition: str, advance: Callable[[int], None], among: tuple[int, ...] | None = None) -> None:
         self.images = self.top1 = self.top5 = 0
-        self._among = None if among is None else torch.tensor(among)
+        self._among = among
         self._condition = condition
         self._advance = advance
 
@@ -159,16 +159,25 @@ class Score:
             raise CovshiftError(
                 f"the model's outputs in condition {self._condition} are NaN or infinite; check its weights"
             )
-        if self._among is not None:  # other classes cannot be the answer
-            others = torch.full_like(logits, -torch.inf)
-            among = self._among.to(logits.device)
-            logits = others.index_copy(1, among, logits[:, among])
+        logits = masked(logits, self._among)
         best = logits.topk(min(TOP, logits.shape[1])).indices.cpu()
         right = best == torch.from_numpy(labels).unsqueeze(1)
         self.images += len(labels)
         self.top1 += len(labels) - int(right[:, 0].sum())
         self.top5 += len(labels) - int(right.any(1).sum())
         self._advance(len(labels))
+
+
+def masked(logits: Tensor, among: Sequence[int] | None) -> Tensor:
+    """The logits where only these classes can be the answer, or all of them.
+
+    >>> masked(torch.tensor([[3.0, 1.0, 2.0]]), [1, 2])
+    tensor([[-inf, 1., 2.]])
+    """
+    if among is None:
+        return logits
+    classes = torch.tensor(among, device=logits.device)
+    return torch.full_like(logits, -torch.inf).index_copy(1, classes, logits[:, classes])
 
 
 @contextmanager

@@ -53,12 +53,13 @@ def broken(case: Case) -> Finding:
 
 
 def classes(case: Case) -> Finding | None:
-    """Whether all classes of the model have images."""
+    """Whether all classes that can be the answer have images."""
     if case.data.classes != case.model.classes:
         return None  # which `labels` has something to say about
     there = len(np.unique(case.data.labels))
-    text = f"{there} of {case.data.classes} classes have images"
-    if there == case.data.classes:
+    possible = case.data.classes if case.data.among is None else len(case.data.among)
+    text = f"{there} of {possible} classes have images"
+    if there == possible:
         return Finding("ok", text, "", {"classes": there})
     remedy = "compare with results on the same classes only: fewer classes have statistics of their own, too"
     return Finding("warning", text, remedy, {"classes": there})

@@ -8,7 +8,7 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
-from covshift.bench.evaluate import Evaluator
+from covshift.bench.evaluate import Evaluator, masked
 from covshift.bench.methods import Method
 from covshift.bench.metrics import Rate, rate
 from covshift.bench.settings import Settings
@@ -107,7 +107,8 @@ class Case:
         with torch.inference_mode():
             for images, classes in self._inputs(look):
                 logits = module(images)
-                predictions.append(torch.where(logits.isfinite().all(1), logits.argmax(1), NO_CLASS).cpu().numpy())
+                answers = masked(logits, self.data.among).argmax(1)
+                predictions.append(torch.where(logits.isfinite().all(1), answers, NO_CLASS).cpu().numpy())
                 labels.append(classes)
                 self._advance(len(classes))
         if not labels:

@@ -30,6 +30,12 @@ class Look(NamedTuple):
         """Those of the plain or of the adapted model."""
         return self.plain if which == "plain" else self.adapted
 
+    def among(self, classes: Sequence[int]) -> "Look":
+        """The same where only these classes can be the answer."""
+        if not classes or not 0 <= min(classes) <= max(classes) < self.plain.shape[1]:
+            raise CovshiftError(f"expected classes among the model's {self.plain.shape[1]}, got {list(classes)[:5]}")
+        return self._replace(plain=self.plain[:, list(classes)], adapted=self.adapted[:, list(classes)])
+
 
 def look(model: nn.Module, batches: Iterable[Any]) -> Look:
     """Run `model` on the images, as it is and fully adapted to them; goes through `batches` twice."""

@@ -126,7 +126,12 @@ class Predictor:
         return cls(model, conditions, scale, preprocess, batch)
 
     def estimate(
-        self, images: Images | Iterable[Any], *, method: Method = "judge", kind: str | None = None
+        self,
+        images: Images | Iterable[Any],
+        *,
+        method: Method = "judge",
+        kind: str | None = None,
+        among: Sequence[int] | None = None,
     ) -> Forecast:
         """The error to expect on images without labels, and what adapting to them would make of it.
 
@@ -137,6 +142,7 @@ class Predictor:
                 "difference" (of confidences), "threshold" (of confidence), or "combined" (the first three).
             kind: "noise", "blur", "weather" or "digital" to learn from the holdout corruption of that kind alone, as
                 the paper does.
+            among: the classes that can be the answer, where it is known that these are not all, as in ImageNet-R.
         """
         if method not in METHODS:
             raise unknown("method", method, METHODS)
@@ -145,7 +151,8 @@ class Predictor:
             batches = Batches(images, self._preprocess, self._batch)
         elif not isinstance(images, Iterable) or iter(images) is images:
             raise CovshiftError("expected images, or a loader that can be gone through twice")
-        return self.forecast(look(self._model, batches), method=method, kind=kind)
+        seen = look(self._model, batches)
+        return self.forecast(seen if among is None else seen.among(among), method=method, kind=kind)
 
     def forecast(self, seen: Look, *, method: Method = "judge", kind: str | None = None) -> Forecast:
         """The same from what was seen of the images already."""

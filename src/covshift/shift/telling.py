@@ -70,7 +70,8 @@ def tell(
         raise CovshiftError(f"there is no predictor at {predictor}; say --source, clean labelled images, to learn one")
     opened = open_model(model)
     opened.module.to(choose_device(device))
-    shown = _read(opened, open_unlabelled(target), wanted, images)
+    unlabelled = open_unlabelled(target)
+    shown = _read(opened, unlabelled, wanted, images)
     preprocess = preprocess_of(opened)
     if kept is not None:
         learned = Predictor.load(kept, opened.module, preprocess=preprocess, batch=_BATCH)
@@ -82,7 +83,7 @@ def tell(
         found = estimate(opened.module, Batches(shown, preprocess, _BATCH))
         distance = wasserstein(Statistics.of(opened.module), found, normalized=True)
         return Told(distance, len(shown), None)
-    forecast = learned.estimate(shown)
+    forecast = learned.estimate(shown, among=unlabelled.among)
     return Told(forecast.distance, forecast.images, forecast)
 
 
