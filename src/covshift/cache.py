@@ -78,9 +78,13 @@ def _append(url: str, part: Path, timeout: float) -> None:
     try:
         answer = urllib.request.urlopen(request, timeout=timeout)  # noqa: S310
     except urllib.error.HTTPError as error:
-        if error.code == 416 and begun:  # nothing is left to send: the last run was killed before it looked
-            return
-        raise
+        if error.code != 416 or not begun:
+            raise
+        whole = error.headers.get("Content-Range", "").removeprefix("bytes */")
+        if whole.isdecimal() and int(whole) < begun:
+            part.unlink()
+            raise OSError("what was there was longer than the file, and was thrown away; try again") from error
+        return  # nothing is left to send: the last run was killed before it looked
     with answer:
         if answer.headers.get_content_type() == "text/html":  # of file hosts that want to be asked twice
             raise OSError("it gave a web page instead of the file")

@@ -32,7 +32,10 @@ class Server:
                 outer.ranges.append(wanted)
                 begin = int(wanted.removeprefix("bytes=").rstrip("-")) if wanted else 0
                 if begin >= len(outer.content):
-                    self.send_error(416)
+                    self.send_response(416)
+                    self.send_header("Content-Range", f"bytes */{len(outer.content)}")
+                    self.send_header("Content-Length", "0")
+                    self.end_headers()
                     return
                 self.send_response(206 if wanted else 200)
                 self.send_header("Content-Type", outer.kind)
@@ -110,6 +113,17 @@ def test_a_download_of_unknown_length(zoo, monkeypatch):
     zoo.file.write_bytes(zoo.server.content[:2000])
     with pytest.raises(CovshiftError, match="It was downloaded; delete it to have it fetched again"):
         open_model("zoo:tiny")
+
+
+def test_what_is_longer_than_the_file_is_thrown_away(zoo, monkeypatch):
+    monkeypatch.setitem(ENTRIES, "tiny", replace(zoo.entry, files=(File(zoo.entry.files[0].url, zoo.file.name),)))
+    zoo.folder.mkdir(parents=True)
+    part = zoo.folder / f"{zoo.file.name}.part"
+    part.write_bytes(zoo.server.content + b"?")
+    with pytest.raises(CovshiftError, match="longer than the file, and was thrown away; try again"):
+        open_model("zoo:tiny")
+    part.write_bytes(zoo.server.content)  # killed before it was given its name
+    assert opened_like(zoo)
 
 
 def test_another_checksum_is_thrown_away(zoo):

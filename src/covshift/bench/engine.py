@@ -104,7 +104,8 @@ class Engine(ABC):
                 cell = Cell(condition, method)
                 tried = Cell(condition, batch(method.n or 1, method.prior or 0))
                 if cell.name not in done and tried.name in rows:
-                    self._add(rows[tried.name].model_copy(update={"cell": cell.name, "method": method.name}))
+                    copied = {"cell": cell.name, "method": method.name, "seconds": 0.0}
+                    self._add(rows[tried.name].model_copy(update=copied))
 
 
 def check_chosen(rows: Sequence[Row], methods: set[str], prior: float) -> None:

@@ -54,7 +54,7 @@ class Report(NamedTuple):
 def pictures(source: Path) -> list[Path]:
     """All pictures under a folder, sorted, relative to it."""
     if not source.is_dir():
-        raise CovshiftError(f"expected a folder with a folder of pictures for each class, got {source}")
+        raise CovshiftError(f"expected a folder of pictures, got {source}")
     # Linked folders count, as they do for torchvision.
     found = (Path(folder, name) for folder, _, names in os.walk(source, followlinks=True) for name in names)
     files = sorted(file.relative_to(source) for file in found if file.suffix.lower() in SUFFIXES and file.is_file())
