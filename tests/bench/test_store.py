@@ -156,10 +156,17 @@ def test_rows_without_a_run_are_not_overwritten(tmp_path):
 
 
 def test_extending_never_changes_the_choice_of_n(tmp_path):
-    Store.create(tmp_path, a_run(corruptions="fog")).append([a_row("fog/3/partial")])
+    Store.create(tmp_path, a_run(corruptions="fog,saturate")).append([a_row("fog/3/partial")])
     with pytest.raises(CovshiftError, match="whose N was chosen"):
-        Store.create(tmp_path, a_run(corruptions="saturate"), extend=True)
-    assert Store(tmp_path).run.settings.corruptions == ("fog",)
+        Store.create(tmp_path, a_run(corruptions="spatter"), extend=True)
+    assert Store(tmp_path).run.settings.corruptions == ("fog", "saturate")
+
+
+def test_extending_by_the_first_holdout_corruption_keeps_n(tmp_path):
+    Store.create(tmp_path, a_run(corruptions="fog")).append([a_row("fog/3/partial")])
+    settings = Store.create(tmp_path, a_run(corruptions="saturate"), extend=True).run.settings
+    assert (settings.corruptions, settings.prior) == (("fog", "saturate"), 16)
+    assert not settings.plan.chosen
 
 
 def _create(folder: Path, seed: int, together) -> None:

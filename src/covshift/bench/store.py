@@ -14,6 +14,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from covshift.bench.methods import PARTIAL_PRIOR
 from covshift.bench.settings import FREE, PLANNED, Settings
 from covshift.errors import CovshiftError
 from covshift.files import replacing
@@ -119,11 +120,14 @@ class Store:
             return self.run
         settings = _joined(self.run.settings, run.settings)
         chosen = {method.name for method in settings.plan.chosen}
-        if settings.plan.holdout != self.run.settings.plan.holdout and any(row.method in chosen for row in self.rows()):
-            raise CovshiftError(
-                f"{self.folder} has rows of {', '.join(chosen)}, whose N was chosen on its holdout corruptions; adding "
-                "others would change it; use another --out"
-            )
+        held = self.run.settings.plan.holdout
+        if settings.plan.holdout != held and any(row.method in chosen for row in self.rows()):
+            if held:
+                raise CovshiftError(
+                    f"{self.folder} has rows of {', '.join(chosen)}, whose N was chosen on its holdout corruptions; "
+                    "adding others would change it; use another --out"
+                )
+            settings = settings.model_copy(update={"prior": PARTIAL_PRIOR})  # as its rows have it, chosen on nothing
         return self.run.model_copy(update={"settings": settings})
 
     def rows(self) -> list[Row]:
