@@ -28,7 +28,7 @@ demo: $(READY)
 
 results: $(READY)
 	$(BIN)/covshift bench --config results/suite.yaml --out results
-	$(BIN)/covshift report results --no-files --readme results/README.md
+	$(BIN)/covshift report results --measure 1000 --no-files --readme results/README.md
 	ln -sf ../results/README.md docs/results.md  # one file, which is in the documentation, too
 
 test: $(READY)

@@ -66,8 +66,18 @@ def test_what_was_measured_is_kept(measured):
     assert len(kept) == 5
     kept[0].unlink()
     before = kept[1].stat().st_mtime_ns
+    assert measure(result, images=50) == shift
+    assert not kept[0].exists()  # it was not measured again
+    (result.folder / "shift.json").unlink()
     assert measure(result, images=50) == shift  # goes on where it was
+    assert kept[0].exists()
     assert kept[1].stat().st_mtime_ns == before
+
+
+def test_on_other_images_it_is_measured_again(measured):
+    _, result, shift = measured
+    assert measure(result, images=40).images == 40
+    assert measure(result, images=50) == shift
 
 
 def test_other_weights_are_refused(measured):
@@ -85,8 +95,10 @@ def test_statistics_of_other_weights_are_not_gone_on_with(measured):
     here = result.folder / "statistics"
     for file in list(here.iterdir()):
         file.rename(here / f"0{file.name}")  # as if the run had been another one
+    (result.folder / "shift.json").unlink()
+    before = len(list(here.iterdir()))
     assert measure(result, images=50) == shift
-    assert len(list(here.iterdir())) == 10
+    assert len(list(here.iterdir())) == before + 5
 
 
 def test_a_model_without_statistics_has_nothing_to_measure(measured):

@@ -122,11 +122,17 @@ def read_shift(result: Result) -> Shift | None:
 def measure(result: Result, images: int) -> Shift | None:
     """Measure a run's conditions, and write what was found into its folder; None for a model without statistics.
 
+    What was measured on as many images is not measured again.
+
     Args:
         result: the run; its model and data are opened.
         images: how many of the run's images to take.
     """
     run, settings = result.run, result.run.settings
+    conditions = [condition for condition in settings.plan.conditions if condition != MIXED]
+    held = _held(result)
+    if held and held.images == images and [each.condition for each in held.conditions] == conditions:
+        return held
     model = open_model_of(settings)
     if not any(map(holds_statistics, model.module.modules())):
         return None
@@ -134,7 +140,6 @@ def measure(result: Result, images: int) -> Shift | None:
     check_same(result.folder, run, describe(settings, model, data), extend=False)
     indices = choose(data.labels, limit=settings.limit, order="shuffled", seed=settings.seed)[:images]
     selection = Selection(data, indices, model.preprocess.picture, making=settings.making, skip_broken=True)
-    conditions = [condition for condition in settings.plan.conditions if condition != MIXED]
     key = _key(run, len(indices))
     targets = {}
     with progress_bar(f"measuring {result.name}", len(conditions)) as advance:
@@ -151,6 +156,14 @@ def measure(result: Result, images: int) -> Shift | None:
     with replacing(result.folder / _FILE) as part:
         part.write_text(shift.model_dump_json(indent=None) + "\n")
     return shift
+
+
+def _held(result: Result) -> Shift | None:
+    """What the folder holds, unless it has to be measured again."""
+    try:
+        return read_shift(result)
+    except CovshiftError:
+        return None
 
 
 def _key(run: Run, images: int) -> str:
