@@ -1,9 +1,13 @@
 """Settings from the command line, from YAML and from defaults; and the plan they make."""
 
+import shlex
+
 import pytest
+from typer.testing import CliRunner
 
 from covshift.bench.methods import PRIORS
 from covshift.bench.settings import Settings
+from covshift.cli import app
 from covshift.data.condition import CLEAN, MIXED
 from covshift.errors import CovshiftError
 
@@ -32,6 +36,24 @@ def test_methods_are_written_one_way():
 
 def test_the_grid_is_the_papers():
     assert len(Settings.read({**GIVEN, "methods": "none", "grid": True}).all_methods) == 1 + 10 * 9
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {},
+        {"corruptions": "test", "severities": "3", "methods": "none,batch:n=8,N=0", "grid": True, "prior": 16},
+        {"corruptions": "none", "limit": 100, "order": "label", "seed": 3, "mean": (0.5, 0.25, 0.125), "size": 64},
+        {"corruptions": "snow,saturate", "mixed": True, "clean": False, "jpeg": 85, "data": "folder:my images"},
+    ],
+)
+def test_the_command_of_settings_makes_them_again(given, monkeypatch, tmp_path):
+    told = {}
+    monkeypatch.setattr("covshift.bench.command.bench", lambda values, *_, **__: told.update(values))
+    settings = Settings.read({**GIVEN, **given})
+    words = shlex.split(settings.command(str(tmp_path / "out")))
+    CliRunner().invoke(app, words[1:], catch_exceptions=False)
+    assert Settings.read(told) == settings
 
 
 @pytest.mark.parametrize(

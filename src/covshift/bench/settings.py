@@ -1,5 +1,6 @@
 """Everything that a run can be told: from the command line, a YAML file, or Python."""
 
+import shlex
 from pathlib import Path
 from typing import Any, Self
 
@@ -142,6 +143,23 @@ class Settings(BaseModel):
     def making(self) -> Making:
         """How images are corrupted."""
         return Making(self.seed, self.frost, self.jpeg)
+
+    def command(self, out: str) -> str:
+        """The command that makes such a run.
+
+        >>> Settings(model="torchvision:resnet18", data="folder:val", corruptions=("fog",), clean=False).command("r18")
+        'covshift bench --model torchvision:resnet18 --data folder:val --corruptions fog --no-clean --out r18'
+        """
+        words = ["covshift", "bench"]
+        for name, value in self.model_dump(exclude_defaults=True, exclude=set(FREE)).items():
+            if isinstance(value, bool):
+                words.append(f"--{name}" if value else f"--no-{name}")
+            elif name == "corruptions":
+                group = next((group for group in ("test", "holdout") if names(group) == value), None)
+                words += ["--corruptions", group or ",".join(value) or "none"]
+            else:
+                words += [f"--{name}", ",".join(map(str, value)) if isinstance(value, tuple) else f"{value}"]
+        return shlex.join([*words, "--out", out])
 
     @classmethod
     def read(cls, values: dict[str, Any]) -> Self:

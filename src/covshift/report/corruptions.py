@@ -8,7 +8,7 @@ from covshift.report.figure import METHOD_COLOURS, Figure, Row, data, figure, in
 from covshift.report.naming import file_name
 from covshift.report.parts import Gap, Part, Section
 from covshift.report.results import Result
-from covshift.report.sheet import Cell, Sheet, change, percent
+from covshift.report.sheet import EMPTY, Cell, Sheet, change, percent
 
 
 def section(results: Sequence[Result]) -> Section:
@@ -28,13 +28,15 @@ def _shown(result: Result) -> list[str]:
 
 def table(result: Result) -> Sheet:
     """One model's errors by corruption."""
-    method = result.adapted
+    methods = [name for name in SCENARIOS if result.table.get(name)]
     lines = []
     for name in _shown(result):
-        conditions = [c for c in result.table.get("none", {}) if c.corruption == name]
-        gain = change(result.gain(method, conditions)) if method and conditions else Cell("")
-        lines.append((Cell(name.replace("_", " ")), *(percent(result.over(each, name)) for each in SCENARIOS), gain))
-    columns = ("corruption", *SCENARIOS, "Δ")
+        line = [Cell(name.replace("_", " ")), *(percent(result.over(each, name)) for each in methods)]
+        if result.adapted:
+            conditions = [c for c in result.table.get("none", {}) if c.corruption == name]
+            line.append(change(result.gain(result.adapted, conditions)) if conditions else EMPTY)
+        lines.append(tuple(line))
+    columns = ("corruption", *methods, *(["Δ"] if result.adapted else []))
     title = f"{result.name}: error in % by corruption"
     return Sheet(f"corruptions-{file_name(result)}", title, columns, tuple(lines), folded=True)
 

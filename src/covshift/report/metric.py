@@ -34,7 +34,7 @@ def uneven(results: Sequence[Result]) -> tuple[str, ...]:
     corrupted = [result for result in results if result.shared]
     notes = []
     if len({result.images for result in corrupted}) > 1:
-        notes.append("the models were not all shown the same images; see the settings")
+        notes.append("the models were not all shown the same images; see the runs' settings")
     if len({frozenset(result.shared) for result in corrupted}) > 1:
         told = ", ".join(f"{result.name} {_conditions(result)}" for result in corrupted)
         notes.append(f"means are not over the same conditions: {told}")

@@ -56,6 +56,7 @@ def facts(result: Result) -> list[Fact]:
     chosen = run.settings.model_dump(exclude_defaults=True)
     found = {
         "folder": result.folder.name,
+        "command": run.settings.command(result.folder.name),
         "model digest": run.model_digest[:16],
         "parameters": f"{run.model_params:,}",
         "data": f"{run.settings.data}, {run.data_images:,} images, digest {run.data_digest}",

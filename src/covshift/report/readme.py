@@ -9,7 +9,7 @@ from covshift.report.sheet import Sheet, as_markdown
 
 
 def as_readme(title: str, results: Sequence[Result], sections: Sequence[Section]) -> str:
-    """The summary and all tables.
+    """The summary, all tables, and the commands of the runs.
 
     It depends on rows and measurements alone, not on where the folders are: who makes it again gets the same file.
     """
@@ -23,4 +23,7 @@ def as_readme(title: str, results: Sequence[Result], sections: Sequence[Section]
         for sheet in sheets:
             lines += ["", f"### {sheet.title}", "", as_markdown(sheet).rstrip()]
             lines += [f"\n{note}" for note in sheet.notes]
+    lines += ["", "## Runs", "", "Each by one command; what is there is not run again.", "", "```sh"]
+    lines += [result.run.settings.command(result.folder.name) for result in results]
+    lines += ["```"]
     return "\n".join(lines) + "\n"
