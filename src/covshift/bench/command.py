@@ -148,4 +148,4 @@ def kind(**wanted: bool) -> str:
 
 def read_baseline(folder: Path) -> Baseline:
     """The run that others are measured against."""
-    return baseline_of(Store(folder).rows(), str(folder))
+    return baseline_of(Store(folder).rows(), folder.resolve().name)

@@ -5,8 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from covshift.bench.metrics import Baseline, baseline_of
-from covshift.bench.store import Store
+from covshift.bench.command import read_baseline
 from covshift.errors import CovshiftError
 from covshift.files import replacing
 from covshift.report import architectures, batches, corruptions, distances, natural, overview, theory
@@ -53,7 +52,7 @@ def report(
     check_installed()
     if not runs:
         raise CovshiftError("expected run folders, e.g. covshift report runs/r18 --out report")
-    found = gather([Path(run) for run in runs], _read_baseline(baseline))
+    found = gather([Path(run) for run in runs], read_baseline(Path(baseline)) if baseline else None)
     shifts = _shifts(found.results, measure_images)
     notes = (*found.notes, *shifts.notes)
     made = [*(_compared(found) if compare else ()), *sections(found.results, shifts.found)]
@@ -132,7 +131,3 @@ def _title(found: Gathered) -> str:
     models = [result.name for result in found.results]
     named = ", ".join(models) if len(models) <= 3 else f"{len(models)} models"
     return f"Covariate shift: {named}"
-
-
-def _read_baseline(folder: str | os.PathLike[str] | None) -> Baseline | None:
-    return None if folder is None else baseline_of(Store(Path(folder)).rows(), Path(folder).name)
