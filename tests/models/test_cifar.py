@@ -125,6 +125,11 @@ def test_a_deeper_network_is_the_same_function_and_learns():
     assert all(block.norm2.weight.grad.any() for block in deeper.blocks)
 
 
+def test_a_network_that_is_deep_enough_stays_as_it_is():
+    shallow = ResNet(8, norm="group")
+    assert deepen(shallow, 8) is shallow
+
+
 def test_what_cannot_be_deepened():
     with pytest.raises(CovshiftError, match="at most 8 layers"):
         deepen(ResNet(14), 8)

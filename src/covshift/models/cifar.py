@@ -107,10 +107,12 @@ def deepen(network: ResNet, depth: int) -> ResNet:
     True
 
     Args:
-        network: One with batch normalisation.
+        network: One with batch normalisation, if it is to change.
         depth: 6n + 2 layers, no fewer than it has.
     """
     few, many = len(network.blocks) // 3, depth // 6
+    if few == many:
+        return network
     if not isinstance(network.norm, nn.BatchNorm2d) or few > many:
         raise CovshiftError(f"expected a network with batch normalisation and at most {depth} layers")
     deeper = ResNet(depth, network.stem.out_channels, classes=network.head.out_features)
