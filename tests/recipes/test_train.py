@@ -35,8 +35,8 @@ def images(count, seed):
     return Images(pixels.astype(np.uint8), labels.astype(np.int64))
 
 
-def feed(augment="crop"):
-    return ArrayFeed(images(72, 0), images(20, 1), augment, classes=2)
+def feed(augment="crop", count=72, classes=2):
+    return ArrayFeed(images(count, 0), images(20, 1), augment, classes=classes)
 
 
 def fit(folder, recipe=TINY, seed=0, **options):
@@ -119,6 +119,40 @@ def test_a_checkpoint_of_another_run_is_refused(tmp_path, change, seed):
         fit(tmp_path, replace(TINY, **change), seed)
 
 
+@pytest.mark.parametrize(
+    ("change", "words"), [({"count": 48}, "images 72, not 48"), ({"classes": 3}, "classes 2, not 3")]
+)
+def test_a_checkpoint_of_other_images_is_refused(tmp_path, change, words):
+    fit(tmp_path)
+    with pytest.raises(CovshiftError, match=f"is of another run: it has {words}; train in another folder"):
+        train.train(TINY, feed(**change), tmp_path)
+
+
+def test_a_checkpoint_from_before_it_told_the_images_is_gone_on_with(tmp_path):
+    fit(tmp_path, stop=after(1))
+    whole = torch.load(tmp_path / run.CHECKPOINT, weights_only=True)
+    torch.save({key: whole[key] for key in whole if key not in ("images", "classes")}, tmp_path / run.CHECKPOINT)
+    assert fit(tmp_path).done
+
+
+def test_a_folder_that_cannot_be_written_to_is_told_before_the_first_step(tmp_path):
+    (tmp_path / "file").touch()
+    steps = []
+    with pytest.raises(CovshiftError, match="cannot write"):
+        fit(tmp_path / "file", advance=steps.append)
+    assert not steps
+
+
+@pytest.mark.parametrize("key", ["sums", "history", "network"])
+def test_a_checkpoint_without_a_part_is_refused(tmp_path, key):
+    fit(tmp_path, stop=after(1))
+    whole = torch.load(tmp_path / run.CHECKPOINT, weights_only=True)
+    del whole[key]
+    torch.save(whole, tmp_path / run.CHECKPOINT)
+    with pytest.raises(CovshiftError, match="not a checkpoint"):
+        fit(tmp_path)
+
+
 @pytest.mark.parametrize("content", [b"", b"no checkpoint", b"PK\3\4"])
 def test_a_damaged_checkpoint_is_refused(tmp_path, content):
     (tmp_path / run.CHECKPOINT).write_bytes(content)
@@ -145,6 +179,8 @@ def test_the_recipes():
         Recipe("x", cycles=0)
     with pytest.raises(CovshiftError, match="learning rate above 0, got nan"):
         Recipe("x", rate=float("nan"))
+    with pytest.raises(CovshiftError, match="expected crop or mixup for pictures in folders, got 'augmix'"):
+        Recipe("x", "imagenet", 50, augment="augmix")
     names = [name for name, recipe in RECIPES.items() if recipe.data == "cifar10"]
     assert {RECIPES[name].augment for name in names} == {"crop", "augmix", "noise"}
 
@@ -208,6 +244,16 @@ def test_the_command_says_how_to_go_on_after_ctrl_c(tiny_cifar, tmp_path, monkey
     assert (tmp_path / run.CHECKPOINT).exists()
     monkeypatch.setattr(command, "train", train.train)
     assert invoke("tiny", "--folder", tmp_path).exit_code == 0
+
+
+def test_the_command_says_how_to_go_on_after_ctrl_c_while_it_fetches(tmp_path, monkeypatch):
+    def load(split, folder=None):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cifar10, "load", load)
+    result = invoke("resnet20", "--folder", tmp_path)
+    assert result.exit_code == 130
+    assert "what is fetched is kept, and the same command goes on" in result.stderr
 
 
 def _interrupted(*args, **options):

@@ -44,7 +44,10 @@ def run(
     """Train by a recipe, and say in one line what came out."""
     if threads is not None:
         torch.set_num_threads(threads)
-    feed = open_feed(recipe, data)
+    try:
+        feed = open_feed(recipe, data)
+    except KeyboardInterrupt:
+        raise Stopped("stopped before training; what is fetched is kept, and the same command goes on") from None
     steps = steps_per_epoch(recipe, feed) * recipe.epochs
 
     def report(row: Epoch) -> None:

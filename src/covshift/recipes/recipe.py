@@ -48,6 +48,8 @@ class Recipe:
             raise CovshiftError(f"expected at least one cycle, got {self.cycles!r}")
         if not is_number(self.rate) or not 0 < self.rate < math.inf:
             raise CovshiftError(f"expected a learning rate above 0, got {self.rate!r}")
+        if self.data == "imagenet" and self.augment not in ("crop", "mixup"):
+            raise CovshiftError(f"expected crop or mixup for pictures in folders, got {self.augment!r}")
 
     def network(self, classes: int = 10) -> nn.Module:
         """The network before training."""

@@ -55,6 +55,8 @@ class Run:
         self.history: list[Epoch] = []
         if self.path.exists():
             self._load()
+        else:
+            self.save()  # a folder that cannot be written to is told now, not after minutes
 
     def learn(self, batch: Batch) -> None:
         """One step of SGD."""
@@ -95,6 +97,8 @@ class Run:
         whole = {
             "recipe": asdict(self.recipe),
             "seed": self.seed,
+            "images": len(self.feed),
+            "classes": self.feed.classes,
             "sums": sums,
             "history": [tuple(row) for row in self.history],
             "network": state,
@@ -106,25 +110,27 @@ class Run:
             part.write_bytes(buffer.getbuffer())
 
     def _load(self) -> None:
+        feed = {"images": len(self.feed), "classes": self.feed.classes}
+        ours = asdict(self.recipe) | {"seed": self.seed} | feed
         try:
             whole = torch.load(self.path, map_location=self.device, weights_only=True)
-            theirs, ours = whole["recipe"] | {"seed": whole["seed"]}, asdict(self.recipe) | {"seed": self.seed}
-        except (RuntimeError, OSError, KeyError, TypeError, EOFError, pickle.UnpicklingError) as error:
+            theirs = ours | whole["recipe"] | {key: whole[key] for key in ("seed", *feed) if key in whole}
+            if changes := [f"{key} {theirs[key]!r}, not {ours[key]!r}" for key in ours if theirs[key] != ours[key]]:
+                raise CovshiftError(
+                    f"{self.path} is of another run: it has {', '.join(changes)}; train in another folder"
+                )
+            self.network.load_state_dict(whole["network"])
+            self.optimiser.load_state_dict(whole["optimiser"])
+            self.history = [Epoch(*row) for row in whole["history"]]
+            vars(self).update(whole["sums"])
+        except (RuntimeError, OSError, KeyError, TypeError, ValueError, EOFError, pickle.UnpicklingError) as error:
             raise CovshiftError(f"{self.path} is not a checkpoint of covshift train ({error}); delete it") from error
-        if theirs != ours:
-            changes = [f"{key} {theirs.get(key)!r}, not {ours[key]!r}" for key in ours if theirs.get(key) != ours[key]]
-            raise CovshiftError(f"{self.path} is of another run: it has {', '.join(changes)}; train in another folder")
-        self.network.load_state_dict(whole["network"])
-        self.optimiser.load_state_dict(whole["optimiser"])
-        self.history = [Epoch(*row) for row in whole["history"]]
-        vars(self).update(whole["sums"])
 
     def _diverged(self) -> CovshiftError:
         epoch = self.step // self.steps_per_epoch + 1
-        kept = f"the last good checkpoint is {self.path}" if self.path.exists() else "there is no checkpoint yet"
         return CovshiftError(
-            f"the loss is no longer a number in epoch {epoch}, step {self.step}; {kept}; "
-            f"train in another folder with a lower rate than {self.recipe.rate:g}"
+            f"the loss is no longer a number in epoch {epoch}, step {self.step}; the last good checkpoint is "
+            f"{self.path}; train in another folder with a lower rate than {self.recipe.rate:g}"
         )
 
 
