@@ -1,10 +1,17 @@
 """The networks in the package: weights and cards fit, and the clean error is what the card says."""
 
+import json
+import shutil
+
 import pytest
 import torch
+from safetensors.torch import save_file
 
+from covshift import open_model
 from covshift.data import cifar10
+from covshift.errors import CovshiftError
 from covshift.models import builtin
+from covshift.models.cifar import ResNet
 from covshift.models.command import find
 from covshift.recipes.feed import ArrayFeed
 from covshift.recipes.recipe import RECIPES
@@ -22,6 +29,47 @@ def test_every_network_opens_and_has_a_whole_card():
         assert 0 < card["clean error"] < 0.2
         assert network(torch.zeros(1, 3, 32, 32)).isfinite().all()
         assert find(f"builtin:{name}")[0].params == card["parameters"]
+
+
+@pytest.fixture
+def trained(tmp_path):
+    """Weights and card of a network, to be spoilt."""
+    for suffix in (".safetensors", ".json"):
+        shutil.copy(builtin.WEIGHTS / f"resnet20{suffix}", tmp_path / f"net{suffix}")
+    return tmp_path / "net.safetensors"
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"mean": 5}, "expected weights of covshift train"),
+        ({"std": [0.2, 0.2]}, "expected weights of covshift train"),
+        ({"recipe": 5}, "expected weights of covshift train"),
+        ({"recipe": {"data": "cifar10", "depth": "x", "width": 16, "norm": "batch"}}, "expected weights of covshift"),
+        ({"classes": 11}, "does not fit the network of its card.* 2 of another shape.*; take both from the same run"),
+        (None, "expected weights of covshift train"),
+    ],
+)
+def test_a_card_that_does_not_fit(trained, change, words):
+    card = json.loads(trained.with_suffix(".json").read_text())
+    trained.with_suffix(".json").write_text(json.dumps([] if change is None else card | change))
+    with pytest.raises(CovshiftError, match=words):
+        builtin.open_weights(str(trained))
+
+
+def test_other_weights_tell_the_number_of_classes(tmp_path):
+    save_file(ResNet(20, classes=3).state_dict(), tmp_path / "three.safetensors")
+    model = open_model(f"file:{tmp_path}/three.safetensors?arch=builtin:resnet20")
+    assert model.classes == 3
+    assert model.preprocess.mean == open_model("builtin:resnet20").preprocess.mean
+    with pytest.raises(CovshiftError, match=r"does not fit builtin:resnet20.*3 x 64 instead of 5 x 64"):
+        open_model(f"file:{tmp_path}/three.safetensors?arch=builtin:resnet20&classes=5")
+
+
+def test_opening_leaves_the_global_generator_alone():
+    before = torch.get_rng_state()
+    builtin.open_builtin("resnet20")
+    assert torch.equal(before, torch.get_rng_state())
 
 
 @pytest.mark.slow

@@ -1,26 +1,29 @@
 """The networks that come with covshift: trained by its own recipes, weights and model cards in the package."""
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from safetensors import SafetensorError
-from safetensors.torch import load_file
 from torch import nn
 
 from covshift.errors import CovshiftError, unknown
+from covshift.models.checkpoint import fit, read_state
 from covshift.models.cifar import ResNet
 from covshift.models.imagenet import imagenet_resnet
+from covshift.models.untrained import untrained
 
 WEIGHTS = Path(__file__).parent / "weights"
+
+Colour = tuple[float, float, float]
 
 
 class Builtin(NamedTuple):
     """A trained network in eval mode, the mean and standard deviation its input is normalised by, and its card."""
 
     network: nn.Module
-    mean: tuple[float, ...]
-    std: tuple[float, ...]
+    mean: Colour
+    std: Colour
     card: dict[str, Any]
 
 
@@ -31,30 +34,33 @@ def names() -> list[str]:
 
 def open_builtin(name: str) -> Builtin:
     """A network by its name, e.g. "resnet20"; pixels are to be divided by 255 before they are normalised."""
-    if name not in names():
-        raise unknown("built-in network", name, names())
-    return open_weights(WEIGHTS / f"{name}.safetensors")
+    return open_weights(_file(name))
 
 
-def without_weights(name: str) -> nn.Module:
-    """The same network before training, for its layers and counts."""
-    if name not in names():
-        raise unknown("built-in network", name, names())
-    return _network(_card(WEIGHTS / f"{name}.safetensors"))
+def without_weights(name: str, classes: int | None = None) -> nn.Module:
+    """The same network before training, for its layers and counts, or for weights with another number of classes."""
+    return _network(_card(_file(name)), classes)
 
 
-def open_weights(file: Path) -> Builtin:
+def open_weights(file: Path | str) -> Builtin:
     """A network that `covshift train` wrote, from its safetensors file and the card beside it."""
+    file = Path(file)
     try:
         card = _card(file)
-        network = _network(card)
-        network.load_state_dict(load_file(file))
-        mean, std = tuple(card["mean"]), tuple(card["std"])
-    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
+        network = untrained(partial(_network, card))
+        mean, std = _colour(card["mean"]), _colour(card["std"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
         raise CovshiftError(
             f"expected weights of covshift train in {file}, with their card beside them, got: {error}"
         ) from error
+    fit(network, read_state(file), file, "the network of its card", "take both from the same run")
     return Builtin(network.eval(), mean, std, card)
+
+
+def _file(name: str) -> Path:
+    if name not in names():
+        raise unknown("built-in network", name, names())
+    return WEIGHTS / f"{name}.safetensors"
 
 
 def _card(file: Path) -> dict[str, Any]:
@@ -62,8 +68,13 @@ def _card(file: Path) -> dict[str, Any]:
     return card
 
 
-def _network(card: dict[str, Any]) -> nn.Module:
-    recipe = card["recipe"]
+def _colour(values: list[float]) -> Colour:
+    red, green, blue = map(float, values)
+    return red, green, blue
+
+
+def _network(card: dict[str, Any], classes: int | None = None) -> nn.Module:
+    recipe, classes = card["recipe"], classes or card["classes"]
     if recipe["data"] == "imagenet":
-        return imagenet_resnet(recipe["depth"], recipe["norm"], card["classes"])
-    return ResNet(recipe["depth"], recipe["width"], recipe["norm"], card["classes"])
+        return imagenet_resnet(recipe["depth"], recipe["norm"], classes)
+    return ResNet(recipe["depth"], recipe["width"], recipe["norm"], classes)

@@ -1,12 +1,16 @@
 """`builtin:NAME`: the networks that come with covshift."""
 
+from functools import partial
+
 from torch import nn
 
 from covshift.models.base import Model
 from covshift.models.builtin import Builtin, names, open_builtin, without_weights
+from covshift.models.checkpoint import classes_in
 from covshift.models.open import State
 from covshift.models.preprocess import IMAGENET, Preprocess
 from covshift.models.query import KEYS
+from covshift.models.untrained import untrained
 from covshift.uri import Uri
 
 __all__ = ["architecture", "build", "family", "load", "names"]
@@ -19,17 +23,19 @@ def load(uri: Uri) -> Model:
 
 
 def architecture(uri: Uri, state: State, classes: int | None) -> Model:
-    """The same network, for other weights."""
-    return load(uri)
+    """The same network, for other weights and as many classes as they have."""
+    uri.check_query(*KEYS)
+    opened = open_builtin(uri.name)
+    classes = classes or classes_in(state, opened.network, opened.card["classes"])
+    network = untrained(partial(without_weights, uri.name, classes))
+    return as_model(f"builtin:{uri.name}", opened._replace(network=network))
 
 
 def as_model(uri: str, opened: Builtin) -> Model:
     """What `covshift train` made, with the preprocessing that it was trained with."""
-    (red, green, blue), (red_std, green_std, blue_std) = opened.mean, opened.std
     small = opened.card["recipe"]["data"] == "cifar10"
     resize, size = (None, 32) if small else (IMAGENET.resize, IMAGENET.size)
-    preprocess = Preprocess(resize, size, "bilinear", (red, green, blue), (red_std, green_std, blue_std))
-    return Model(uri, opened.network, preprocess)
+    return Model(uri, opened.network, Preprocess(resize, size, "bilinear", opened.mean, opened.std))
 
 
 def family(name: str) -> str:
