@@ -304,6 +304,12 @@ def test_a_picture_with_a_damaged_chunk(tmp_path):
         cifar10.load("test", tmp_path / "mine")
 
 
+def test_an_archive_of_something_else_is_named(tmp_path):
+    archive = archived(lambda place: (place / "cifar-100-python").mkdir(parents=True), tmp_path / "cifar-100.tar.gz")
+    with pytest.raises(CovshiftError, match=f"expected CIFAR-10 in {archive}, i.e. "):
+        cifar10.load("test", archive)
+
+
 @pytest.mark.parametrize(
     ("error", "words"),
     [

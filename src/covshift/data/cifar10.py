@@ -150,8 +150,11 @@ def _store(cache: Path, source: Path) -> None:
     with tempfile.TemporaryDirectory(dir=cache, prefix=_TEMPORARY) as place:
         folder = _unpack(source, Path(place))
         for split in get_args(Split):
-            with progress_bar(f"reading the {split} images", len(BATCHES[split])) as advance:
-                images, labels = read(folder, split, advance)
+            try:
+                with progress_bar(f"reading the {split} images", len(BATCHES[split])) as advance:
+                    images, labels = read(folder, split, advance)
+            except CovshiftError as error:  # of what was unpacked, which the user has not seen
+                raise CovshiftError(str(error).replace(str(folder), str(source))) from error
             found = _digest((images, labels.astype(np.uint8)))
             if found != DIGESTS[split]:
                 raise CovshiftError(
