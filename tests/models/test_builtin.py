@@ -66,6 +66,16 @@ def test_other_weights_tell_the_number_of_classes(tmp_path):
         open_model(f"file:{tmp_path}/three.safetensors?arch=builtin:resnet20&classes=5")
 
 
+@pytest.mark.parametrize(
+    ("data", "classes", "advice"),
+    [("npz:some.npz", 8, True), ("npz:some.npz", 11, False), ("folder:val", 8, False)],
+)
+def test_arrays_without_the_last_classes_are_told_how_to_say_so(data, classes, advice):
+    with pytest.raises(CovshiftError, match="tells 10 classes apart") as caught:
+        open_model("builtin:resnet20").check_classes(classes, data)
+    assert ("or say ?classes=10" in str(caught.value)) == advice
+
+
 def test_opening_leaves_the_global_generator_alone():
     before = torch.get_rng_state()
     builtin.open_builtin("resnet20")

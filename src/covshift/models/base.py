@@ -51,9 +51,11 @@ class Model:
     def check_classes(self, classes: int, data: str) -> None:
         """Raise a `CovshiftError` unless the data of this name have as many classes."""
         if self.classes != classes:
+            few = classes < self.classes and data.startswith("npz:")
+            advice = f", or say ?classes={self.classes} of arrays that lack the last ones" if few else ""
             raise CovshiftError(
                 f"{self.uri} tells {self.classes} classes apart, and {data} has {classes}; "
-                "choose a model and data that belong together"
+                f"choose a model and data that belong together{advice}"
             )
 
     def _classes(self, side: int) -> int:
