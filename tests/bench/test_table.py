@@ -65,6 +65,8 @@ def test_reverse_is_no_change():
     rows = [a_row("fog/3/none", wrong=60), a_row("fog/3/reverse", wrong=90)]
     table = methods_table(rows, a_run(corruptions="fog", severities=3, methods="none,reverse"))
     assert values(table, "fog") == ([60, 90], None)
+    assert not any("Δ" in write([table], kind) for kind in ("text", "markdown"))  # nor a column of nothing
+    assert "| fog | 60.0 | 90.0 |\n" in write([table], "markdown") + "\n"
 
 
 def test_the_grid_is_n_by_prior():

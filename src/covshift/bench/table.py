@@ -172,28 +172,32 @@ def _column(name: str, rows: Sequence[Row]) -> str:
     return f"{name} (n={parse_method(name).n}, N={prior:g})" if name == "partial" and prior is not None else name
 
 
-def _cells(line: Line) -> list[str]:
-    values = ["" if v is None else f"{100 * v.value:.1f}" for v in line.values]
-    return [*values, "" if line.change is None else f"{100 * line.change:+.1f}"]
+def _values(line: Line) -> list[str]:
+    return ["" if v is None else f"{100 * v.value:.1f}" for v in line.values]
 
 
-def _head(table: Table) -> list[str]:
-    return [*table.columns, "Δ"]
+def _change(table: Table, line: Line | None = None) -> list[str]:
+    """What a line, or the head, has in the column of changes; nothing where the table has none."""
+    if all(each.change is None for each in table.lines):
+        return []
+    if line is None:
+        return ["Δ"]
+    return ["" if line.change is None else f"{100 * line.change:+.1f}"]
 
 
 def as_text(table: Table) -> str:
     """For a terminal, with the half-width of the interval where it is of use."""
     drawn = RichTable()
     drawn.add_column("")
-    for name in _head(table):
+    for name in (*table.columns, *_change(table)):
         drawn.add_column(name, justify="right")
     for line in table.lines:
-        *values, change = _cells(line)
         # Wilson's interval is longer on one side; the longer one is shown.
         halves = [
             f" ±{100 * max(v.high - v.value, v.value - v.low):.1f}" if v and v.high > v.low else "" for v in line.values
         ]
-        drawn.add_row(line.label, *(value + half for value, half in zip(values, halves, strict=True)), change)
+        shown = [value + half for value, half in zip(_values(line), halves, strict=True)]
+        drawn.add_row(line.label, *shown, *_change(table, line))
     console = Console(file=io.StringIO(), width=200)
     console.print(drawn)
     text = console.file.getvalue()  # type: ignore[attr-defined]
@@ -202,9 +206,9 @@ def as_text(table: Table) -> str:
 
 def as_markdown(table: Table) -> str:
     """For a page."""
-    head = ["", *_head(table)]
-    lines = [head, ["---", *["---:"] * (len(head) - 1)], *([line.label.strip(), *_cells(line)] for line in table.lines)]
-    body = "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+    head = ["", *table.columns, *_change(table)]
+    lines = [[line.label.strip(), *_values(line), *_change(table, line)] for line in table.lines]
+    body = "\n".join(f"| {' | '.join(cells)} |" for cells in (head, ["---", *["---:"] * (len(head) - 1)], *lines))
     return "\n\n".join([f"**{table.title}**", body, *table.notes])
 
 
