@@ -28,8 +28,9 @@ demo: $(READY)
 
 results: $(READY)
 	$(BIN)/covshift bench --config results/suite.yaml --out results
-	$(BIN)/covshift report results --measure 1000 --no-files --readme results/README.md
+	$(BIN)/covshift report results --measure 1000 --readme results/README.md
 	ln -sf ../results/README.md docs/results.md  # one file, which is in the documentation, too
+	cp report/figures/corruptions-resnet20.svg docs/assets/builtin.svg
 
 test: $(READY)
 	$(BIN)/python -m pytest -n 2 -m "not slow and not browser"
