@@ -47,6 +47,13 @@ def test_the_grid_is_that_of_the_rows(tmp_path):
             by_hand[row["cell"]] = row["top1_errors"] / row["images"]
     line = next(line for line in found.lines if line[0].text == "n = 8")
     assert line[found.columns.index("N = 16")].text == f"{100 * sum(by_hand.values()) / 4:.1f}"
+    assert any(cell.strong for cell in line)
+
+
+def test_where_one_prior_was_run_none_is_the_best(tmp_path):
+    (result,) = results(tmp_path, "a", methods="none,batch:n=8,N=16,batch:n=64,N=16")
+    found = batches.grid_table(result, metric([result]))
+    assert not any(cell.strong for line in found.lines for cell in line)
 
 
 def test_the_best_prior_is_chosen_on_the_holdout_corruptions(tmp_path):

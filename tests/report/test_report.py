@@ -230,3 +230,9 @@ def test_every_form_has_the_same_numbers():
     }
     assert r"a\_1 \& b & 12.3 & $-1.0$ \\" in as_latex(SHEET)
     assert "| 12.3 <sub>11.0 to 14.0</sub> | -1.0 |" in as_markdown(SHEET)
+
+
+def test_words_begin_at_the_left_and_numbers_end_at_the_right():
+    sheet = Sheet("t", "t", ("model", "method", "error"), ((Cell("a"), Cell("full"), Cell("1.0")),))
+    assert "| --- | --- | ---: |" in as_markdown(sheet)
+    assert r"\begin{tabular}{llr}" in as_latex(sheet)

@@ -147,8 +147,8 @@ class Settings(BaseModel):
     def command(self, out: str) -> str:
         """The command that makes such a run.
 
-        >>> Settings(model="torchvision:resnet18", data="folder:val", corruptions=("fog",), clean=False).command("r18")
-        'covshift bench --model torchvision:resnet18 --data folder:val --corruptions fog --no-clean --out r18'
+        >>> Settings(model="torchvision:resnet18", data="folder:val", corruptions=("fog",), prior=16).command("r18")
+        'covshift bench --model torchvision:resnet18 --data folder:val --corruptions fog --prior 16 --out r18'
         """
         words = ["covshift", "bench"]
         for name, value in self.model_dump(exclude_defaults=True, exclude=set(FREE)).items():
@@ -158,7 +158,8 @@ class Settings(BaseModel):
                 group = next((group for group in ("test", "holdout") if names(group) == value), None)
                 words += ["--corruptions", group or ",".join(value) or "none"]
             else:
-                words += [f"--{name}", ",".join(map(str, value)) if isinstance(value, tuple) else f"{value}"]
+                number = f"{value:.15g}" if isinstance(value, float) else f"{value}"
+                words += [f"--{name}", ",".join(map(str, value)) if isinstance(value, tuple) else number]
         return shlex.join([*words, "--out", out])
 
     @classmethod

@@ -171,7 +171,8 @@ def grid_table(result: Result, found: Metric) -> Sheet:
     lines = []
     for n in sorted({n for n, _ in measured}):
         values = {N: found.of(result, measured[n, N]) for N in priors if (n, N) in measured}
-        least = min(value for value in values.values() if value is not None)
+        known = [value for value in values.values() if value is not None]
+        least = min(known) if len(known) > 1 else None
         cells = [_number(values.get(N), least) for N in priors]
         lines.append((Cell(f"n = {n}"), *cells))
     columns = ("", *(f"N = {N:g}" for N in priors))
@@ -179,5 +180,5 @@ def grid_table(result: Result, found: Metric) -> Sheet:
     return Sheet(f"grid-{file_name(result)}", title, columns, tuple(lines), folded=True)
 
 
-def _number(value: float | None, least: float) -> Cell:
+def _number(value: float | None, least: float | None) -> Cell:
     return EMPTY if value is None else Cell(f"{value:.1f}", strong=value == least)

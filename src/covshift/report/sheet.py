@@ -75,7 +75,7 @@ def signed(value: float) -> str:
 
 def as_html(sheet: Sheet) -> str:
     """For the page; the interval follows in small print."""
-    words = [all(not _number(line[place].text) for line in sheet.lines) for place in range(len(sheet.columns))]
+    words = _words(sheet)
 
     def cell(each: Cell, tag: str) -> str:
         text = f"<b>{escape(each.text)}</b>" if each.strong else escape(each.text)
@@ -97,6 +97,11 @@ def as_html(sheet: Sheet) -> str:
 
 
 _WORDS = ' class="words"'
+
+
+def _words(sheet: Sheet) -> list[bool]:
+    """For each column, whether it has words, which begin at the left, and no numbers."""
+    return [all(not _number(line[place].text) for line in sheet.lines) for place in range(len(sheet.columns))]
 
 
 def _number(text: str) -> bool:
@@ -132,7 +137,7 @@ def as_markdown(sheet: Sheet) -> str:
 
     lines = [
         [name.replace("|", "\\|") for name in sheet.columns],
-        ["---", *["---:"] * (len(sheet.columns) - 1)],
+        ["---", *("---" if left else "---:" for left in _words(sheet)[1:])],
         *([cell(each) for each in line] for line in sheet.lines),
     ]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
@@ -164,7 +169,7 @@ def as_latex(sheet: Sheet) -> str:
 
     lines = [
         f"% {sheet.title}",
-        f"\\begin{{tabular}}{{l{'r' * (len(sheet.columns) - 1)}}}",
+        f"\\begin{{tabular}}{{l{''.join('l' if left else 'r' for left in _words(sheet)[1:])}}}",
         "\\toprule",
         " & ".join(text(name) for name in sheet.columns) + " \\\\",
         "\\midrule",
