@@ -77,13 +77,13 @@ def show(pattern: str | None, *, as_json: bool) -> None:
         sys.stdout.write(json.dumps([row.as_dict() for row in rows], indent=2) + "\n")
         return
     table = Table(box=None, header_style="bold", pad_edge=False)
-    for title in ("model", "family", "weights"):
-        table.add_column(title, no_wrap=title != "weights")
-    for title in ("parameters", "BN parameters", "share"):
+    table.add_column("model", no_wrap=True)
+    for title in ("parameters", "of BN", "share"):
         table.add_column(title, justify="right", no_wrap=True)
+    table.add_column("weights", overflow="fold")  # last, so that the numbers are whole on a narrow screen
     for row in rows:
         share = f"{row.bn_params / row.params:.2%}"
-        table.add_row(row.uri, row.family, ", ".join(row.weights), f"{row.params:,}", f"{row.bn_params:,}", share)
+        table.add_row(row.uri, f"{row.params:,}", f"{row.bn_params:,}", share, ", ".join(row.weights))
     # In a pipe there is no edge to break lines at.
     Console(width=None if sys.stdout.isatty() else 200).print(table)
     Console(stderr=True).print(_HINT, style="dim", highlight=False, markup=False)

@@ -113,7 +113,7 @@ def chart(results: Sequence[Result]) -> list[Figure | Gap]:
     base = alt.Chart(data(rows)).encode(y=alt.Y("model:N", sort=[r.name for r in results], title=None, axis=short))
     span = base.mark_rule(opacity=0.5).encode(x=alt.X("min(error):Q"), x2=alt.X2("max(error):Q"))
     points = base.mark_point(filled=True, size=110, opacity=1).encode(
-        x=alt.X("error:Q", title="mean error in %", scale=alt.Scale(zero=True)),
+        x=alt.X("error:Q", title="mean error in %", scale=alt.Scale(zero=True), axis=alt.Axis(tickCount=10)),
         color=alt.Color("method:N", title=None, scale=palette(SCENARIOS, METHOD_COLOURS)),
         shape=alt.Shape("method:N", title=None, scale=shapes(SCENARIOS)),
         tooltip=["model:N", "method:N", "error:Q", "low:Q", "high:Q"],
