@@ -27,6 +27,10 @@ app = typer.Typer(
 )
 
 
+FOUND = 3
+"""The exit code of a command that worked and found what a script has to know of; 2 is a mistyped command's."""
+
+
 def _show_version(wanted: bool) -> None:
     if wanted:
         typer.echo(f"covshift {__version__}")
@@ -128,7 +132,7 @@ def data(
 
     with _errors():
         if not command.run(what or [], as_json=as_json, decode=decode):
-            raise typer.Exit(2)
+            raise typer.Exit(FOUND)
 
 
 @app.command()
@@ -393,7 +397,7 @@ def doctor(
     device: Annotated[str | None, typer.Option(help="auto, cpu, cuda or mps.", show_default="auto")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
 ) -> None:
-    """Find mistakes that spoil a benchmark: wrong normalisation, labels, channels, sizes; exit code 2 if there are any.
+    """Find mistakes that spoil a benchmark: wrong normalisation, labels, channels, sizes; exit code 3 if there are any.
 
     covshift doctor torchvision:resnet18 folder:val
 
@@ -404,7 +408,7 @@ def doctor(
     with _errors():
         report = command.look(what, limit, device)
         typer.echo(command.as_json(report) if as_json else command.as_text(report))
-        raise typer.Exit(command.FOUND if report.problems else 0)
+        raise typer.Exit(FOUND if report.problems else 0)
 
 
 @app.command()
@@ -435,7 +439,7 @@ def shift(
         told = telling.tell(model, target, source, condition, images, predictor, device)
         typer.echo(told.as_json() if as_json else told.as_text())
         if told.above(alarm):
-            raise typer.Exit(3)
+            raise typer.Exit(FOUND)
 
 
 @app.command()

@@ -54,7 +54,7 @@ def estimate(
         exact: whether the result is that of one giant batch.
         prior: N, how many images the source statistics count for (Eq. 3), where `exact`; the result is the mixture that
             the layers were normalised by. `adapt` with `Batch(prior)` does the same for a batch that fits in memory.
-        memory: for waiting batches, in bytes or as "4 GiB"; by default half of the machine's or the GPU's memory.
+        memory: for waiting batches, in bytes or as "4 GiB"; by default half of what the machine or the GPU has free.
         scratch: a folder to park batches in that go beyond `memory`; by default the system's for temporary files.
         layers: patterns of layer paths, e.g. "layer1.*", to adapt only those.
         only: "mean" or "var" to adapt only that moment.

@@ -64,7 +64,7 @@ def test_a_whole_tree_and_what_can_be_wrong_with_it(tmp_path):
     file.write_bytes(file.read_bytes()[:-200])
     (root / "contrast" / "1" / "dog" / "2.JPEG").write_bytes(b"")
     found = run("check", f"imagenet-c:{root}")
-    assert found.exit_code == 2
+    assert found.exit_code == 3
     assert "problem: 1 test condition missing: fog/3" in found.stdout
     assert "1 holdout condition missing: spatter/1" in found.stdout
     assert "problem: snow/5 lacks 3 pictures that other conditions have, of cat (3)" in found.stdout

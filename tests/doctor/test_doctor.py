@@ -246,7 +246,7 @@ def test_the_command(here):
     assert (healthy.exit_code, healthy.stdout.splitlines()[-1]) == (0, "no problem found")
     assert "300 images looked at" in healthy.stdout
     sick = doctor(NET + colours(0, 1), DATA)
-    assert sick.exit_code == 2
+    assert sick.exit_code == 3
     assert "→ --mean 0.485,0.456,0.406 --std 0.229,0.224,0.225" in sick.stdout
     found = json.loads(doctor(NET + colours(0, 1), DATA, "--json").stdout)
     assert found["problems"] == ["normalisation"]

@@ -7,9 +7,6 @@ from pathlib import Path
 from covshift.doctor.examine import Report, examine, examine_run
 from covshift.errors import CovshiftError, plural
 
-FOUND = 2
-"""The exit code where there is a problem; 1 is for errors."""
-
 
 def look(what: list[str], limit: int | None, device: str | None) -> Report:
     """Examine a run folder, or a model and data."""
