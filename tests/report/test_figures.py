@@ -188,14 +188,21 @@ def test_names_do_not_say_more_than_they_do(tmp_path, model, methods, normalised
 
 def test_means_over_other_conditions_are_said_to_be(tmp_path):
     whole = results(tmp_path, "resnet20", model="builtin:resnet20")
-    part = results(tmp_path, "gn", model="builtin:resnet20-gn", methods="none", severities="3")
-    note = "means are not over the same conditions: resnet20 2 × 1, 3, gn 2 × 3"
+    part = results(tmp_path, "GN", model="builtin:resnet20-gn", methods="none", severities="3")
+    note = "means are not over the same conditions: 2 × severity 1, 3: resnet20; 2 × severity 3: GN"
     sheet = architectures.norms([*whole, *part], metric(whole))
     assert sheet.notes == (note,)
     assert note in overview.table([*whole, *part]).notes
     scatter = architectures.scatter([*whole, *part], metric(whole))
-    assert all(note.capitalize() in figure.caption for figure in scatter)
+    assert all(note.replace("means", "Means") in figure.caption for figure in scatter)
     assert not overview.table([*whole, *results(tmp_path, "twin")]).notes
+
+
+def test_means_over_other_images_are_said_to_be(tmp_path):
+    whole, twin, few = (results(tmp_path, name, limit=limit) for name, limit in (("a", None), ("b", None), ("c", 20)))
+    (note,) = overview.table([*whole, *twin, *few]).notes
+    count, data = whole[0].run.data_images, whole[0].run.settings.data
+    assert note == f"the models were not all shown the same images: {count:,} of {data}: a, b; 20 of {data}: c"
 
 
 def test_names_that_differ_have_files_that_do(tmp_path):

@@ -50,7 +50,7 @@ def scatter(results: Sequence[Result], found: Metric) -> list[Part]:
     if len(drawn) < 2:
         return [Gap(title, "it takes two models with clean and corrupted conditions", _TORCHVISION)]
     by_size = f"Parameters and {found.name}"
-    caption = " ".join([_caption(rows), *(f"{note.capitalize()}." for note in uneven(drawn))])
+    caption = " ".join([_caption(rows), *(f"{note[0].upper()}{note[1:]}." for note in uneven(drawn))])
     return [
         figure("clean-error", title, caption, _pairs(rows, "clean", "clean error in %", found), rows),
         figure("parameters", by_size, caption, _pairs(rows, "parameters", "parameters", found), rows),

@@ -128,6 +128,8 @@ def sections(results: Sequence[Result], shifts: Mapping[str, Shift] | None = Non
 
 
 def _title(found: Gathered) -> str:
-    models = [result.name for result in found.results]
-    named = ", ".join(models) if len(models) <= 3 else f"{len(models)} models"
-    return f"Covariate shift: {named}"
+    runs = [result.name for result in found.results]
+    if len(runs) <= 3:
+        return f"Covariate shift: {', '.join(runs)}"
+    models = len({result.run.model_digest for result in found.results})
+    return f"Covariate shift: {models} models" + ("" if models == len(runs) else f" in {len(runs)} runs")

@@ -34,18 +34,29 @@ def uneven(results: Sequence[Result]) -> tuple[str, ...]:
     corrupted = [result for result in results if result.shared]
     notes = []
     if len({result.images for result in corrupted}) > 1:
-        notes.append("the models were not all shown the same images; see the runs' settings")
+        notes.append(f"the models were not all shown the same images: {_grouped(corrupted, _images)}")
     if len({frozenset(result.shared) for result in corrupted}) > 1:
-        told = ", ".join(f"{result.name} {_conditions(result)}" for result in corrupted)
-        notes.append(f"means are not over the same conditions: {told}")
+        notes.append(f"means are not over the same conditions: {_grouped(corrupted, _conditions)}")
     return tuple(notes)
+
+
+def _grouped(results: Sequence[Result], tell: Callable[[Result], str]) -> str:
+    groups: dict[str, list[str]] = {}
+    for result in results:
+        groups.setdefault(tell(result), []).append(result.name)
+    return "; ".join(f"{what}: {', '.join(named)}" for what, named in groups.items())
+
+
+def _images(result: Result) -> str:
+    run = result.run
+    return f"{min(run.settings.limit or run.data_images, run.data_images):,} of {run.settings.data}"
 
 
 def _conditions(result: Result) -> str:
     corruptions, severities = ({c[place] for c in result.shared} for place in (0, 1))
     if len(result.shared) < len(corruptions) * len(severities):
         return f"{len(result.shared)} conditions"
-    return f"{len(corruptions)} × {', '.join(map(str, sorted(severities)))}"
+    return f"{len(corruptions)} × severity {', '.join(map(str, sorted(severities)))}"
 
 
 def _mce(result: Result, method: str) -> float | None:
