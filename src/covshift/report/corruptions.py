@@ -67,7 +67,7 @@ def _bars(result: Result, rows: Sequence[Row], top: float) -> Figure:
         yOffset=alt.YOffset("method:N", scale=alt.Scale(domain=methods)),
     )
     drawn = base.mark_bar().encode(
-        x=alt.X("error:Q", title="top-1 error in %", scale=alt.Scale(domain=[0, top])),
+        x=alt.X("error:Q", title="top-1 error in %", scale=alt.Scale(domain=[0, top], nice=False)),
         color=alt.Color("method:N", title=None, scale=palette(methods, METHOD_COLOURS)),
         tooltip=["corruption:N", "method:N", "error:Q", "low:Q", "high:Q"],
     )
