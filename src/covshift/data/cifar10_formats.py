@@ -27,24 +27,29 @@ class Layout(NamedTuple):
     read: Callable[[Path], Pair]
 
 
-def read(folder: Path, split: str, advance: Callable[[float], None] = lambda steps: None) -> Pair:
-    """Images NHWC uint8 and labels int64 of a split, from whichever layout the folder holds or is."""
+def find(folder: Path, split: str) -> tuple[Layout, list[Path]]:
+    """The layout that a folder holds or is, and the files of a split."""
     for layout in LAYOUTS:
         for place in (folder, folder / layout.folder):
             files = [place / f"{batch}{layout.suffix}" for batch in BATCHES[split]]
-            if not all(file.exists() for file in files):
-                continue
-            batches = []
-            for file in files:
-                try:
-                    batches.append(layout.read(file))
-                except Exception as error:  # a damaged pickle or PNG file raises whatever it hits upon
-                    raise CovshiftError(f"{file} is no whole batch of CIFAR-10 ({error}); get a fresh copy") from error
-                advance(1)
-            images, labels = (np.concatenate(parts) for parts in zip(*batches, strict=True))
-            return images, labels.astype(np.int64)
+            if all(file.exists() for file in files):
+                return layout, files
     known = " or ".join(f"{layout.folder}/{BATCHES[split][0]}{layout.suffix}" for layout in LAYOUTS)
     raise CovshiftError(f"expected CIFAR-10 in {folder}, i.e. {known} and all other batches; they are not there")
+
+
+def read(folder: Path, split: str, advance: Callable[[float], None] = lambda steps: None) -> Pair:
+    """Images NHWC uint8 and labels int64 of a split, from whichever layout the folder holds or is."""
+    layout, files = find(folder, split)
+    batches = []
+    for file in files:
+        try:
+            batches.append(layout.read(file))
+        except Exception as error:  # a damaged pickle or PNG file raises whatever it hits upon
+            raise CovshiftError(f"{file} is no whole batch of CIFAR-10 ({error}); get a fresh copy") from error
+        advance(1)
+    images, labels = (np.concatenate(parts) for parts in zip(*batches, strict=True))
+    return images, labels.astype(np.int64)
 
 
 def _from_planes(rows: Array) -> Array:
