@@ -331,7 +331,7 @@ def train(
     data: Annotated[
         Path | None, typer.Option(help="A folder with CIFAR-10 or ImageNet.", show_default="CIFAR-10, fetched once")
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Another seed gives another network.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Another seed gives another network.")] = 0,
     epochs: Annotated[
         int | None, typer.Option(min=1, help="Passes over the data.", show_default="the recipe's")
     ] = None,

@@ -8,7 +8,7 @@ import pytest
 from runs import a_row, a_run
 
 from covshift.bench.metrics import ALEXNET, baseline_of
-from covshift.bench.table import FORMATS, grid_table, methods_table, tables, write
+from covshift.bench.table import FORMATS, grid_table, methods_table, overview, tables, write
 from covshift.corruptions import names
 from covshift.errors import CovshiftError
 
@@ -52,6 +52,26 @@ def test_mce_only_where_it_means_something():
 def test_another_baseline_takes_alexnets_place():
     table = methods_table(all_rows(), a_run(corruptions="test"), baseline_of(all_rows(), "r18"))
     assert values(table, "mCE (r18 = 100)")[0] == [100, 75, pytest.approx(66.666667)]
+
+
+def test_runs_side_by_side():
+    runs = {"a": (all_rows(), a_run(corruptions="test")), "b": (all_rows()[-3:], a_run(corruptions="none"))}
+    plain = overview(runs)
+    assert plain.columns == ("clean", "none", "partial", "full")
+    assert values(plain, "a: 15 corruptions × 5, 100 images") == ([10, 60, 45, 40], pytest.approx(-0.2))
+    assert values(plain, "b: 100 images") == ([10, None, None, None], None)
+    measured = overview(runs, baseline_of(all_rows(none=30), "r18"))
+    assert measured.columns[4:] == ("mCE none", "mCE partial", "mCE full")
+    assert values(measured, "a: 15 corruptions × 5, 100 images")[0][4:] == [200, 150, pytest.approx(133.333333)]
+    assert measured.notes == ("mCE: r18 = 100",)
+
+
+def test_what_has_changed_is_named():
+    methods = ["none", "full", "batch:n=8,N=0"]
+    rows = [a_row(f"clean/0/{method}", wrong=number) for method, number in zip(methods, (10, 20, 30), strict=True)]
+    table = methods_table(rows, a_run(corruptions="none", methods=methods))
+    assert values(table, "clean") == ([10, 20, 30], pytest.approx(0.2))
+    assert "Δ: batch:n=8,N=0 against none" in table.notes
 
 
 def test_unfinished_runs_say_so():

@@ -279,9 +279,10 @@ def test_the_command_explains_bad_arguments(arguments, message, tmp_path, monkey
     assert "Traceback" not in result.output
 
 
-def test_an_unknown_device(tmp_path):
-    with pytest.raises(CovshiftError, match="device that torch can use"):
-        fit(tmp_path, device="abacus")
+@pytest.mark.parametrize("device", ["abacus", "meta"])
+def test_a_device_that_cannot_compute(device, tmp_path):
+    with pytest.raises(CovshiftError, match="a device that is there"):
+        fit(tmp_path, device=device)
 
 
 def test_unknown_and_damaged_builtin_networks(tmp_path, monkeypatch):

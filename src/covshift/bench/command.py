@@ -34,7 +34,8 @@ def builtin(values: dict[str, Any], config: Path | None, out: Path | None) -> tu
     for name, value in {"model": values.get("model"), "data": values.get("data"), "config": config}.items():
         if value is not None:
             raise CovshiftError(f"--builtin brings its own networks and images; leave out --{name}, or --builtin")
-    return BUILTIN, out or Path("runs/builtin")
+    limit = values.get("limit")
+    return BUILTIN, out or Path(f"runs/builtin-{limit}" if limit else "runs/builtin")
 
 
 def where(
@@ -100,11 +101,11 @@ def merge(folders: Sequence[Path], out: Path | None) -> str:
 
 def table(folder: Path, form: str, baseline: Path | None = None) -> str:
     """The table of a run folder, or of a folder of runs: a line for each."""
-    runs = open_runs(folder)
+    runs, yardstick = open_runs(folder), read_baseline(baseline) if baseline else None
     if len(runs) > 1:
-        return write([overview({name: (store.rows(), store.run) for name, store in runs.items()})], form)
+        return write([overview({name: (store.rows(), store.run) for name, store in runs.items()}, yardstick)], form)
     (store,) = runs.values()
-    return write(tables(store.rows(), store.run, read_baseline(baseline) if baseline else None), form)
+    return write(tables(store.rows(), store.run, yardstick), form)
 
 
 def rows(folder: Path) -> str:

@@ -21,6 +21,7 @@ from covshift.bench.store import Run, Store, holds_a_run, watch
 from covshift.bench.where import HERE, Where
 from covshift.data import CLEAN, Condition, Data, open_data
 from covshift.data.selection import Selection, choose
+from covshift.device import choose_device
 from covshift.errors import CovshiftError
 from covshift.layers import find_layers
 from covshift.memory import free_memory, parse_bytes
@@ -175,21 +176,6 @@ def make_evaluator(settings: Settings, model: Model, data: Data, screen: Screen,
     waiting = memory - room if device.type == "cpu" else None  # on a GPU, half of what that has free
     kind = RankEvaluator if has_ranks() else Evaluator
     return kind(model, selection, batch_size=batch_size, memory=waiting, advance=screen.images)
-
-
-def choose_device(name: str) -> torch.device:
-    """The device of this name; `auto` is the fastest that there is."""
-    if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
-    try:
-        device = torch.device(name)
-        torch.empty(1, device=device)
-    except (RuntimeError, AssertionError) as error:
-        reason = str(error).splitlines()[0]
-        raise CovshiftError(
-            f"expected a device that is there: auto, cpu, cuda or mps, got {name!r} ({reason})"
-        ) from error
-    return device
 
 
 def describe(settings: Settings, model: Model, data: Data) -> Run:

@@ -95,7 +95,7 @@ class Settings(BaseModel):
     @field_validator("methods", mode="before")
     @classmethod
     def _known_methods(cls, value: object) -> list[str]:
-        texts = [value] if isinstance(value, str) else _words(value, split=False)
+        texts = _words(value, split=False)
         return list(dict.fromkeys(method.name for text in texts for method in parse_methods(text)))
 
     @field_validator("batch_size", "limit", "threads")

@@ -48,9 +48,11 @@ Rates = dict[str, dict[Condition, Rate]]
 """The error of each method in each condition."""
 
 
-def overview(runs: Mapping[str, tuple[Sequence[Row], Run]]) -> Table:
-    """A line for each run: the mean over its test corruptions by method, and the clean error before; Δ as below."""
+def overview(runs: Mapping[str, tuple[Sequence[Row], Run]], baseline: Baseline | None = None) -> Table:
+    """A line for each run: the clean error as it is, the mean over its test corruptions by method, and mCE."""
     methods = [name for name in SCENARIOS if any(row.method == name for rows, _ in runs.values() for row in rows)]
+    yardstick = baseline or AS_PUBLISHED
+    measured = {name for name, (_, run) in runs.items() if _why_no_mce(run, baseline) is None}
     lines = []
     for name, (rows, run) in runs.items():
         rates = _rates(rows, methods)
@@ -60,15 +62,19 @@ def overview(runs: Mapping[str, tuple[Sequence[Row], Run]]) -> Table:
         before, after = (means[methods.index(each)] if each in methods else None for each in ("none", "full"))
         images = max((row.images for row in rows), default=0)
         levels = f" × {len(severities)}" if len(severities) > 1 else f" at severity {severities[0]}"
+        shown = f"{plural(len(tested), 'corruption')}{levels}, " if tested else ""
+        scores = [_plain(metrics.mce(_errors(rates[m]), yardstick)) if name in measured else None for m in methods]
         lines.append(
             Line(
-                f"{name}: {plural(len(tested), 'corruption')}{levels}, {images} images",
-                (rates.get("none", {}).get(CLEAN), *means),
+                f"{name}: {shown}{images} images",
+                (rates.get("none", {}).get(CLEAN), *means, *(scores if measured else ())),
                 after.value - before.value if before and after else None,
             )
         )
-    data = ", ".join(dict.fromkeys(run.settings.data for _, run in runs.values()))
-    return Table(f"mean error in % on {data}", ("clean", *methods), tuple(lines))
+    title = f"mean error in % on {', '.join(dict.fromkeys(run.settings.data for _, run in runs.values()))}"
+    scored = [f"mCE {name}" for name in methods] if measured else []
+    notes = [f"mCE: {yardstick.name} = 100"] if measured else []
+    return Table(title, ("clean", *methods, *scored), tuple(lines), tuple(notes))
 
 
 def methods_table(rows: Sequence[Row], run: Run, baseline: Baseline | None = None) -> Table:
@@ -97,7 +103,7 @@ def methods_table(rows: Sequence[Row], run: Run, baseline: Baseline | None = Non
     why_not = _why_no_mce(run, baseline)
     if why_not is None:
         yardstick = baseline or AS_PUBLISHED
-        errors = [{condition: each.value for condition, each in rates[m].items()} for m in methods]
+        errors = [_errors(rates[m]) for m in methods]
         for label, metric in (("mCE", metrics.mce), ("relative mCE", metrics.relative_mce)):
             lines.append(line(f"{label} ({yardstick.name} = 100)", [_plain(metric(e, yardstick)) for e in errors]))
     lines.append(line("mean of holdout", over(held_out)))
@@ -109,6 +115,8 @@ def methods_table(rows: Sequence[Row], run: Run, baseline: Baseline | None = Non
     shown = tuple(each for each in lines if any(each.values))
     columns = tuple(_column(name, rows) for name in methods)
     notes = [] if why_not is None else [f"no mCE: {why_not}"]
+    if last is not None:
+        notes.append(f"Δ: {methods[last]} against none")
     missing = len(set(run.settings.plan.all_names()) - {row.cell for row in rows})
     if missing:
         notes.append(f"{missing} cells are not done yet; lines that need them are empty")
@@ -125,6 +133,10 @@ def _rates(rows: Sequence[Row], methods: Sequence[str], *, top5: bool = False) -
             errors = row.top5_errors if top5 else row.top1_errors
             found[row.method][Condition(row.corruption, row.severity)] = rate(errors, row.images)
     return found
+
+
+def _errors(rates: Mapping[Condition, Rate]) -> dict[Condition, float]:
+    return {condition: each.value for condition, each in rates.items()}
 
 
 def _mean(rates: Mapping[Condition, Rate], corruptions: Sequence[str], severities: Sequence[int]) -> Rate | None:

@@ -50,8 +50,9 @@ def open_weights(file: Path | str) -> Builtin:
         network = untrained(partial(_network, card))
         mean, std = _colour(card["mean"]), _colour(card["std"])
     except (OSError, ValueError, KeyError, TypeError) as error:
+        reason = f"a card without {error}" if isinstance(error, KeyError) else error
         raise CovshiftError(
-            f"expected weights of covshift train in {file}, with their card beside them, got: {error}"
+            f"expected weights of covshift train in {file}, with their card beside them, got: {reason}"
         ) from error
     fit(network, read_state(file), file, "the network of its card", "take both from the same run")
     return Builtin(network.eval(), mean, std, card)

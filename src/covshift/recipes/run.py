@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.optim import Optimizer
 
+from covshift.device import choose_device
 from covshift.errors import CovshiftError
 from covshift.files import replacing
 from covshift.recipes import augmix
@@ -43,7 +44,7 @@ class Run:
 
     def __init__(self, recipe: Recipe, feed: Feed, folder: Path, seed: int, device: str) -> None:
         self.recipe, self.feed, self.seed, self.path = recipe, feed, seed, folder / CHECKPOINT
-        self.device = _device(device)
+        self.device = choose_device(device)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             network = recipe.network(feed.classes)
@@ -124,7 +125,8 @@ class Run:
             self.history = [Epoch(*row) for row in whole["history"]]
             vars(self).update(whole["sums"])
         except (RuntimeError, OSError, KeyError, TypeError, ValueError, EOFError, pickle.UnpicklingError) as error:
-            raise CovshiftError(f"{self.path} is not a checkpoint of covshift train ({error}); delete it") from error
+            reason = str(error) or "it ends too early"
+            raise CovshiftError(f"{self.path} is not a checkpoint of covshift train ({reason}); delete it") from error
 
     def _diverged(self) -> CovshiftError:
         epoch = self.step // self.steps_per_epoch + 1
@@ -132,16 +134,6 @@ class Run:
             f"the loss is no longer a number in epoch {epoch}, step {self.step}; the last good checkpoint is "
             f"{self.path}; train in another folder with a lower rate than {self.recipe.rate:g}"
         )
-
-
-def _device(name: str) -> torch.device:
-    try:
-        return torch.empty(0, device=name).device
-    except (RuntimeError, AssertionError) as error:
-        reason = str(error).splitlines()[0]
-        raise CovshiftError(
-            f"expected a device that torch can use, e.g. cpu or cuda, got {name!r} ({reason})"
-        ) from error
 
 
 def error(network: nn.Module, feed: Feed, size: int = 250) -> float:

@@ -7,9 +7,9 @@ from functools import cache
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from covshift.bench.run import choose_device
 from covshift.bench.settings import Settings
 from covshift.data.catalog import find
+from covshift.device import choose_device
 from covshift.models.untrained import untrained
 from covshift.models.zoo import ENTRIES
 from covshift.uri import parse

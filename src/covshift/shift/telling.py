@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from covshift.bench.run import choose_device
 from covshift.corruptions import category, corrupt
 from covshift.corruptions.apply import check_severity
 from covshift.data import CLEAN, Condition, Data, open_data, open_unlabelled
+from covshift.device import choose_device
 from covshift.errors import CovshiftError
 from covshift.full import estimate
 from covshift.models import Model, open_model
