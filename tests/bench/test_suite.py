@@ -4,6 +4,7 @@ import pytest
 from runs import a_row, a_run
 from typer.testing import CliRunner
 
+from covshift.bench.command import builtin
 from covshift.bench.store import Store
 from covshift.bench.suite import BUILTIN, open_runs, read_runs
 from covshift.cli import app
@@ -46,6 +47,10 @@ def test_the_built_in_benchmark_is_the_papers():
     for settings in read_runs({}, BUILTIN).values():
         assert len(settings.plan.conditions) == 96
         assert settings.methods == ("none", "partial", "full")
+
+
+def test_the_built_in_benchmark_on_more_images_has_a_folder_of_its_own():
+    assert [builtin({"limit": limit}, None, None)[1].name for limit in (None, 10000)] == ["builtin", "builtin-10000"]
 
 
 @pytest.mark.parametrize(
