@@ -1,10 +1,13 @@
 """The results in the repository: what is written about them is what their rows say."""
 
+import re
 from pathlib import Path
 
 import pytest
 
+from covshift.bench.command import table
 from covshift.bench.methods import SCENARIOS
+from covshift.bench.suite import run_folders
 from covshift.report.command import written_readme
 from covshift.report.results import gather
 
@@ -21,12 +24,19 @@ def test_what_is_written_is_what_the_rows_say(page):
 @pytest.mark.skipif(not (RESULTS / "resnet20-augmix").exists(), reason="there are no results yet")
 def test_the_first_table_is_what_the_rows_say():
     lines = [line.replace("*", "") for line in (RESULTS.parent / "README.md").read_text().splitlines()]
-    table = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if " % |" in line]
-    for label, *cells in table:
+    cells_by_line = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if " % |" in line]
+    for label, *cells in cells_by_line:
         name, _, what = label.rpartition(", ") if label.endswith("clean") else ("", "", label.rpartition(": ")[2])
         if name:
             result = gather([RESULTS / NETWORKS[name]]).results[0]
         for cell, method in zip(cells, SCENARIOS, strict=True):
             rate = result.rate(method) if name else result.mean(method) if "mean" in what else result.over(method, what)
             assert cell == f"{100 * rate.value:.1f} %", (label, method)
-    assert len(table) == 9
+    assert len(cells_by_line) == 9
+
+
+def test_the_page_on_the_built_in_networks_says_what_the_rows_say():
+    told = "".join(table(folder, "text") for folder in run_folders(RESULTS))
+    written = re.findall(r"([\d.]+) ± ([\d.]+) %", (RESULTS.parent / "docs" / "builtin.md").read_text())
+    assert len(written) > 20
+    assert not [pair for pair in written if " ±".join(pair) not in told]
