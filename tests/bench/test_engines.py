@@ -19,7 +19,7 @@ pytest.importorskip("ray", reason="the engine on Ray needs Ray: pip install 'cov
 # Ray leaves sockets and processes to the garbage collector.
 pytestmark = [pytest.mark.filterwarnings("ignore::ResourceWarning"), pytest.mark.filterwarnings("ignore:Tip")]
 
-RAY = Where("ray", workers=2)
+RAY = Where("ray", workers=2, cpus=0.5)  # also on a machine with one core
 CHANGES = {"corruptions": "fog,spatter,snow", "severities": "1,5", "threads": 1}
 
 TOUCHY = """
