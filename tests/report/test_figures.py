@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import math
 import shlex
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from covshift.corruptions import names
 from covshift.errors import CovshiftError
 from covshift.report import architectures, batches, compare, natural, overview
 from covshift.report.command import report, sections, written_readme
-from covshift.report.figure import WIDTH, Figure
+from covshift.report.figure import COLOURS, SHAPES, WIDTH, Figure
 from covshift.report.files import svg
 from covshift.report.measure import read_shift
 from covshift.report.metric import metric
@@ -208,6 +209,12 @@ def test_means_over_other_images_are_said_to_be(tmp_path):
 def test_names_that_differ_have_files_that_do(tmp_path):
     found = results(tmp_path, "a b", "a+b", "a-b")
     assert len({file_name(result) for result in found}) == 3
+
+
+def test_models_can_be_told_apart(tmp_path):
+    """By colour and shape together; and a filled mark needs an area: a stroke has none."""
+    assert math.lcm(len(COLOURS), len(SHAPES)) >= 90
+    assert "stroke" not in SHAPES
 
 
 def test_a_name_is_no_width(tmp_path):

@@ -229,6 +229,11 @@ def test_every_form_has_the_same_numbers():
         "Δ": "-1.0",
     }
     assert r"a\_1 \& b & 12.3 & $-1.0$ \\" in as_latex(SHEET)
+    strong = SHEET._replace(
+        columns=("a|b", "<", "Δ"), lines=((Cell("a", strong=True), Cell(""), Cell("-1.0", strong=True)),)
+    )
+    assert r"a\textbar{}b & \textless{} & $\Delta$" in as_latex(strong)
+    assert r"\textbf{a} &  & $\mathbf{-1.0}$ \\" in as_latex(strong)  # \textbf leaves mathematics as they are
     assert "| 12.3 <sub>11.0 to 14.0</sub> | -1.0 |" in as_markdown(SHEET)
 
 

@@ -146,6 +146,9 @@ def as_markdown(sheet: Sheet) -> str:
 _LATEX = {
     **{char: f"\\{char}" for char in "&%$#_{}"},
     "\\": "\\textbackslash{}",
+    "|": "\\textbar{}",
+    "<": "\\textless{}",
+    ">": "\\textgreater{}",
     "~": "\\textasciitilde{}",
     "^": "\\textasciicircum{}",
     "Δ": "$\\Delta$",
@@ -160,11 +163,11 @@ def as_latex(sheet: Sheet) -> str:
     """For a paper: a tabular with booktabs' rules; without intervals, for which a page has no room."""
 
     def text(value: str) -> str:
-        if value[:1] in "+-" and value[1:].replace(".", "", 1).isdigit():
-            return f"${value}$"
         return "".join(_LATEX.get(char, char) for char in value)
 
     def cell(each: Cell) -> str:
+        if each.text[:1] in "+-" and each.text[1:].replace(".", "", 1).isdigit():
+            return f"$\\mathbf{{{each.text}}}$" if each.strong else f"${each.text}$"
         return f"\\textbf{{{text(each.text)}}}" if each.strong and each.text else text(each.text)
 
     lines = [
