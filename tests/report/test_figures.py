@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import math
+import re
 import shlex
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from covshift.bench.settings import Settings
 from covshift.bench.store import Store
 from covshift.corruptions import names
 from covshift.errors import CovshiftError
-from covshift.report import architectures, batches, compare, natural, overview
+from covshift.report import architectures, batches, compare, corruptions, natural, overview
 from covshift.report.command import report, sections, written_readme
 from covshift.report.figure import COLOURS, SHAPES, WIDTH, Figure
 from covshift.report.files import svg
@@ -115,14 +116,14 @@ def test_what_some_runs_lack_is_said_of_them(tmp_path):
     found = gather([plain, whole]).results
     gaps = {
         part.title: part
-        for section in sections(found, {"whole": read_shift(found[1])})
+        for section in sections(found, {"whole": read_shift(found[1])}, "covshift report all of them")
         for part in section.parts
         if isinstance(part, Gap)
     }
     for title, more in {
         "Mean error by batch size": f"bench --out {plain} --extend --grid",
         "Mixed corruptions": f"bench --out {plain} --extend --mixed",
-        "Distances, layers and the map of conditions": f"report {plain} --measure 1000",
+        "Distances, layers and the map of conditions": "report all of them",
         "Distance and error, (iii) adapted to it, on clean images": f"bench --out {whole} --extend --methods reverse",
     }.items():
         assert gaps[title].command == f"covshift {more}"
@@ -132,13 +133,23 @@ def test_commands_of_gaps_can_be_run(tmp_path):
     """What they say after `--extend` are settings; the rest comes from the run."""
     runs = [make_run(tmp_path / "plain", **SMALL, limit=500), make_run(tmp_path / "camera", corruptions="none")]
     gaps = [p for section in sections(gather(runs).results) for p in section.parts if isinstance(p, Gap)]
-    commands = [shlex.split(line) for gap in gaps for line in gap.command.split(" && ")[0].splitlines()]
+    commands = [shlex.split(line) for gap in gaps for line in gap.command.splitlines()]
     extending = [words for words in commands if "--extend" in words]
     assert len(extending) > 3
-    for _, bench, out, folder, extend, option, *values in extending:
+    for _, bench, out, folder, extend, *options in extending:
         assert (bench, out, extend) == ("bench", "--out", "--extend")
-        given = {option.removeprefix("--"): values[0] if values else True}
+        values = dict(re.findall(r"--(\w+)(?: (?!--)(\S+))?", " ".join(options)))
+        given = {name: value or True for name, value in values.items()}
         assert Settings.read(from_held(folder) | given).limit == Store(Path(folder)).run.settings.limit
+
+
+def test_a_run_that_has_just_begun_is_told_how_to_go_on(tmp_path):
+    folder = make_run(tmp_path / "a b", **SMALL, keep=0.05)
+    (result,) = gather([folder]).results
+    (gap,) = corruptions.section([result]).parts
+    assert gap.command == result.run.settings.command(str(folder))
+    gaps = [part for section in sections([result]) for part in section.parts if isinstance(part, Gap)]
+    assert not [gap.command for gap in gaps if "bench --out RUN" in gap.command]
 
 
 def test_normalisations_stand_side_by_side(tmp_path):
@@ -271,9 +282,9 @@ def test_files_have_the_numbers_of_the_page(tmp_path, monkeypatch):
             assert row[name] in latex
             assert row[name] in page
             assert row[name] in readme
-    again = report(runs, tmp_path / "again", images=False, files=False, readme=tmp_path / "again.md")
+    again = report(runs, tmp_path / "out", images=False, files=False, readme=tmp_path / "README.md")
     assert again.read_text() == page
-    assert (tmp_path / "again.md").read_text() == readme == written_readme(runs)
+    assert (tmp_path / "README.md").read_text() == readme == written_readme(runs)
 
 
 def test_comparing_marks_what_is_more_than_chance(tmp_path):

@@ -17,6 +17,7 @@ from covshift.report import distances, theory
 from covshift.report.command import report
 from covshift.report.measure import derive, measure, read_shift
 from covshift.report.metric import metric
+from covshift.report.parts import Gap
 from covshift.report.results import gather
 
 SMALL = {"corruptions": "fog,snow,spatter", "severities": "1,3,5", "methods": "none,partial,full,reverse"}
@@ -170,3 +171,25 @@ def test_theory_is_drawn_over_what_was_measured(tmp_path):
     assert len(figure.rows) == 90
     residual = np.array([row["error"] - row["theory"] for row in figure.rows])
     assert abs(residual.mean()) < 1e-3  # that of a regression
+
+
+def test_conditions_that_came_later_are_said_to_lack_distances(tmp_path):
+    folder = make_run(tmp_path / "a", **SMALL)
+    make_shift(folder)
+    (result,) = gather([folder]).results
+    shift = read_shift(result)
+    fewer = shift.model_copy(update={"conditions": shift.conditions[:4]})
+
+    def gaps(held):
+        return [part for part in distances.section([result], {"a": held}, "again").parts if isinstance(part, Gap)]
+
+    assert gaps(shift) == []
+    told = Gap("a: distances in all conditions", "distances were measured in 4 of 10 conditions", "again")
+    assert told in gaps(fewer)
+
+
+def test_the_command_that_measures_is_about_all_runs(tmp_path, monkeypatch):
+    monkeypatch.setattr("covshift.report.page.vega", lambda: "")
+    runs = [make_run(tmp_path / name, **SMALL) for name in ("a", "b")]
+    page = report(runs, tmp_path / "out", images=False, files=False).read_text()
+    assert f"<pre>covshift report {runs[0]} {runs[1]} --out {tmp_path / 'out'} --measure 1000</pre>" in page

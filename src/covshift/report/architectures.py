@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from covshift.report.distances import MEASURE
 from covshift.report.figure import Row, data, figure, legend, palette, shapes
 from covshift.report.measure import Shift
-from covshift.report.metric import Metric, metric, uneven
+from covshift.report.metric import Metric, uneven
 from covshift.report.naming import family, large_scale, norm, simclr, without_norm
 from covshift.report.parts import Gap, Part, Section
 from covshift.report.results import Result
@@ -18,10 +18,9 @@ if TYPE_CHECKING:
 _TORCHVISION = "covshift bench --model torchvision:densenet121 --data folder:val --out runs/densenet121"
 
 
-def section(results: Sequence[Result], shifts: Mapping[str, Shift]) -> Section:
+def section(results: Sequence[Result], shifts: Mapping[str, Shift], found: Metric) -> Section:
     """Scatter plots and the paper's smaller tables."""
     shuffled = [result for result in results if result.run.settings.order == "shuffled"]
-    found = metric(shuffled)
     text = "Hollow marks are models as they are, filled ones the same models adapted."
     parts = (*scatter(shuffled, found), norms(shuffled, found), *special(shuffled, found), parameters(results, shifts))
     return Section("architectures", "Architectures", text, parts)
@@ -132,8 +131,8 @@ def _before_after(
     results: Sequence[Result], found: Metric, wanted: Callable[[Result], bool], name: str, title: str, command: str
 ) -> Sheet | Gap:
     lines, shown = [], []
-    for result in results:
-        before = found.of(result, "none") if wanted(result) else None
+    for result in filter(wanted, results):
+        before = found.of(result, "none")
         after = found.of(result, result.adapted) if result.adapted else None
         if before is None or after is None:
             continue

@@ -7,9 +7,9 @@ import numpy as np
 from covshift.corruptions import category, names
 from covshift.data.condition import CLEAN
 from covshift.report.figure import BLUE, GREEN, KIND_COLOURS, ORANGE, Figure, Row, data, figure, legend, palette
-from covshift.report.measure import MEASURES, Shift
+from covshift.report.measure import MEASURES, Shift, measurable
 from covshift.report.naming import file_name
-from covshift.report.parts import Part, Section, lacking
+from covshift.report.parts import Gap, Part, Section, lacking
 from covshift.report.results import Result
 from covshift.report.sheet import Cell, Sheet
 
@@ -17,7 +17,7 @@ PANELS = {"none": "(i) as it is", "full": "(ii) adapted", "reverse": "(iii) adap
 KINDS = ("noise", "blur", "weather", "digital")
 MEASURE = "covshift report RUN --measure 1000"
 _REVERSE = "covshift bench --out RUN --extend --methods reverse"
-_ALL = "covshift bench --out RUN --extend --corruptions all"
+_ALL = "covshift bench --out RUN --extend --corruptions all --severities 1,2,3,4,5"
 PUBLISHED = {
     "none": (5.84, 11.04, 11.21, 6.97),
     "full": (4.14, 5.65, 7.80, 4.14),
@@ -27,8 +27,8 @@ PUBLISHED = {
 _PANEL = 250  # px
 
 
-def section(results: Sequence[Result], shifts: Mapping[str, Shift]) -> Section:
-    """Scatter plots, layers, heat maps and maps of all runs that were measured."""
+def section(results: Sequence[Result], shifts: Mapping[str, Shift], measuring: str = MEASURE) -> Section:
+    """Scatter plots, layers, heat maps and maps of all runs that were measured; `measuring` is the command for that."""
     text = (
         "The distance is between the statistics that the model came with and those of a condition: the normalised "
         "Wasserstein distance, averaged over layers, where nothing else is said."
@@ -38,8 +38,12 @@ def section(results: Sequence[Result], shifts: Mapping[str, Shift]) -> Section:
         if result.name not in shifts:
             continue
         shift = shifts[result.name]
-        parts += [*scatter(result, shift), *prediction(result, shift), layers(result, shift)]
+        parts += [*scatter(result, shift), *prediction(result, shift, measuring), layers(result, shift)]
         parts += [*tsne(result, shift), heat_map(result, shift)]
+        planned = measurable(result)
+        if missing := set(planned) - {each.condition for each in shift.conditions}:
+            reason = f"distances were measured in {len(planned) - len(missing)} of {len(planned)} conditions"
+            parts.append(Gap(f"{result.name}: distances in all conditions", reason, measuring))
     forward = [r for r in results if r.name in shifts and r.shared and not r.table.get("reverse")]
     if forward:
         reason = "it takes the method reverse, on the clean images with the statistics of a condition"
@@ -47,7 +51,7 @@ def section(results: Sequence[Result], shifts: Mapping[str, Shift]) -> Section:
     unmeasured = [r for r in results if r.adaptable and r.name not in shifts]
     if unmeasured or not parts:
         reason = "how far conditions are from the source was not measured (shift.json)"
-        parts.append(lacking("Distances, layers and the map of conditions", reason, unmeasured, MEASURE))
+        parts.append(lacking("Distances, layers and the map of conditions", reason, unmeasured, then=measuring))
     return Section("distances", "How far the data have moved", text, tuple(parts))
 
 
@@ -143,7 +147,7 @@ def _correlations(rows: Sequence[Row]) -> dict[str, float]:
     return told
 
 
-def prediction(result: Result, shift: Shift) -> list[Part]:
+def prediction(result: Result, shift: Shift, measuring: str = MEASURE) -> list[Part]:
     """What the line through a kind's holdout corruption predicts for its test corruptions."""
     rows = errors(result, shift)
     title = f"{result.name}: error predicted from distance, in %"
@@ -163,7 +167,7 @@ def prediction(result: Result, shift: Shift) -> list[Part]:
             lines.append(tuple(map(Cell, [*cells, f"{slope:.2f}", f"{intercept:.2f}", f"{published:.2f}"])))
     if not lines:
         reason = "it takes a holdout corruption and a test corruption of one kind, at several severities"
-        return [lacking(title, reason, [result], _ALL)]
+        return [lacking(title, reason, [result], _ALL, measuring)]
     columns = ("error", "kind", "true", "predicted", "|Δ|", "holdout", "fitted", "holdout |Δ|", "slope", "intercept")
     note = "The last column is the paper's |Δ|, of a ResNet-50 on ImageNet-C."
     return [

@@ -100,6 +100,11 @@ class Shift(BaseModel):
         return self
 
 
+def measurable(result: Result) -> list[Condition]:
+    """The conditions of a run that have a distance: a mixture has no statistics of its own."""
+    return [condition for condition in result.run.settings.plan.conditions if condition != MIXED]
+
+
 def read_shift(result: Result) -> Shift | None:
     """What was measured of a run; None where nothing was."""
     file = result.folder / _FILE
@@ -129,9 +134,9 @@ def measure(result: Result, images: int) -> Shift | None:
         images: how many of the run's images to take.
     """
     run, settings = result.run, result.run.settings
-    conditions = [condition for condition in settings.plan.conditions if condition != MIXED]
-    held = _held(result)
-    if held and held.images == images and [each.condition for each in held.conditions] == conditions:
+    conditions, held = measurable(result), _held(result)
+    as_many = held is not None and held.images == min(images, result.image_count)
+    if held and as_many and [each.condition for each in held.conditions] == conditions:
         return held
     model = open_model_of(settings)
     if not any(map(holds_statistics, model.module.modules())):

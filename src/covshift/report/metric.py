@@ -48,8 +48,8 @@ def _grouped(results: Sequence[Result], tell: Callable[[Result], str]) -> str:
 
 
 def _images(result: Result) -> str:
-    run = result.run
-    return f"{min(run.settings.limit or run.data_images, run.data_images):,} of {run.settings.data}"
+    seed = f" (seed {result.drawn})" if result.drawn else ""
+    return f"{result.image_count:,} of {result.run.settings.data}{seed}"
 
 
 def _conditions(result: Result) -> str:

@@ -11,7 +11,7 @@ from covshift.report.sheet import EMPTY, Cell, Sheet, change, percent
 _TOP5 = 5
 _MIXED = "covshift bench --out RUN --extend --mixed"
 _NATURAL = "covshift bench --model MODEL --data folder:DIR --corruptions none --methods none,full --out runs/NAME"
-_SIZES = "covshift bench --out RUN --extend --methods batch:n=8,N=0,batch:n=64,N=0,batch:n=512,N=0"
+_SIZES = "covshift bench --out RUN --extend --clean --methods batch:n=8,N=0,batch:n=64,N=0,batch:n=512,N=0"
 
 
 def section(results: Sequence[Result]) -> Section:
@@ -21,8 +21,8 @@ def section(results: Sequence[Result]) -> Section:
         "its own, it should neither help nor harm much."
     )
     parts: list[Part] = [table(results)] if any(_lines(result) for result in results) else []
-    pure = [result for result in results if result.shared and not result.rate("none", MIXED)]
-    if pure or not any(result.shared for result in results):
+    pure = [result for result in results if result.planned and not result.rate("none", MIXED)]
+    if pure or not any(result.planned for result in results):
         reason = "it takes the control in which every image has a corruption of its own"
         parts.append(lacking("Mixed corruptions", reason, pure, _MIXED))
     if not any(result.natural for result in results):
@@ -72,7 +72,7 @@ def curves(results: Sequence[Result]) -> list[Part]:
             rows += [_row(result, "no adaptation", n, none.value) for n in (sizes[0], sizes[-1])]
     title = "Error on images as they are, by batch size"
     if not rows:
-        able = [result for result in results if result.adaptable and result.rate("none")]
+        able = [result for result in results if result.adaptable]
         return [lacking(title, "it takes clean images and several batch sizes", able, _SIZES)]
     kinds = sorted({str(row["prior"]) for row in rows})
     dashes = {name: [2, 3] if name == "no adaptation" else [1, 0] for name in kinds}

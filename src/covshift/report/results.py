@@ -74,10 +74,19 @@ class Result:
         return not self.run.settings.corruptions
 
     @property
+    def image_count(self) -> int:
+        """How many images the run was shown in a condition."""
+        return min(self.run.settings.limit or self.run.data_images, self.run.data_images)
+
+    @property
+    def drawn(self) -> int | None:
+        """The seed that its images were drawn with; None where they are all there are."""
+        return self.run.settings.seed if self.image_count < self.run.data_images else None
+
+    @property
     def images(self) -> tuple[object, ...]:
         """What says which images the run was shown."""
-        settings = self.run.settings
-        return (self.run.data_digest, settings.limit, settings.seed if settings.limit else None)
+        return (self.run.data_digest, self.image_count, self.drawn)
 
     @cached_property
     def adapted(self) -> str | None:
@@ -92,7 +101,7 @@ class Result:
     @property
     def adaptable(self) -> bool:
         """Whether the model is known to hold statistics: other methods than `none` take them."""
-        return any(name != "none" for name in self.methods)
+        return any(method.kind != "none" for method in self.run.settings.all_methods)
 
     @cached_property
     def prior(self) -> float | None:

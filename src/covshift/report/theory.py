@@ -5,10 +5,11 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from covshift.bench.methods import GRID_IMAGES, GRID_PRIORS
+from covshift.report.batches import GRID
 from covshift.report.distances import MEASURE
 from covshift.report.figure import Figure, Row, batch_sizes, by_prior, data, figure
 from covshift.report.measure import Shift
-from covshift.report.metric import Metric, metric
+from covshift.report.metric import Metric
 from covshift.report.naming import file_name
 from covshift.report.parts import Part, Section, lacking
 from covshift.report.results import Result
@@ -17,21 +18,20 @@ from covshift.shift import bounds
 _SHIFTS, _RATIOS = (0.25, 0.5, 1.0), (0.75, 1.0, 1.5)
 
 
-def section(results: Sequence[Result], shifts: Mapping[str, Shift]) -> Section:
-    """The theory for models that were measured, and for imagined shifts."""
+def section(results: Sequence[Result], shifts: Mapping[str, Shift], found: Metric, measuring: str = MEASURE) -> Section:
+    """The theory for models that were measured, and for imagined shifts; `measuring` is the command for that."""
     text = (
         "Normalising by n images and a prior of N is wrong by at least √L on average, a distance. A small batch is "
         "noisy, a large prior is biased towards the source; where the lines cross, the best N changes."
     )
-    found = metric(results)
     parts: list[Part] = []
     for result in results:
         if result.name in shifts:
             parts += measured(result, shifts[result.name], found)
     if not parts:
         reason = "it takes the grid of n and N, and distances that were measured"
-        command = f"covshift bench --out RUN --extend --grid && {MEASURE}"
-        parts = [lacking("Theory and measurement", reason, [r for r in results if r.adaptable], command)]
+        able = [result for result in results if result.adaptable and result.run.settings.order == "shuffled"]
+        parts = [lacking("Theory and measurement", reason, able, GRID, measuring)]
     return Section("theory", "Theory", text, (*parts, simulation()))
 
 
