@@ -23,7 +23,7 @@ from covshift.report.command import report, sections, written_readme
 from covshift.report.figure import COLOURS, SHAPES, WIDTH, Figure
 from covshift.report.files import svg
 from covshift.report.measure import read_shift
-from covshift.report.metric import metric
+from covshift.report.metric import metric, uneven
 from covshift.report.naming import family, file_name, large_scale, norm, without_norm
 from covshift.report.parts import Gap
 from covshift.report.results import gather
@@ -207,14 +207,50 @@ def test_means_over_other_conditions_are_said_to_be(tmp_path):
     assert note in overview.table([*whole, *part]).notes
     scatter = architectures.scatter([*whole, *part], metric(whole))
     assert all(note.replace("means", "Means") in figure.caption for figure in scatter)
-    assert not overview.table([*whole, *results(tmp_path, "twin")]).notes
+    assert not uneven([*whole, *results(tmp_path, "twin")])
 
 
 def test_means_over_other_images_are_said_to_be(tmp_path):
-    whole, twin, few = (results(tmp_path, name, limit=limit) for name, limit in (("a", None), ("b", None), ("c", 20)))
-    (note,) = overview.table([*whole, *twin, *few]).notes
-    count, data = whole[0].run.data_images, whole[0].run.settings.data
-    assert note == f"the models were not all shown the same images: {count:,} of {data}: a, b; 20 of {data}: c"
+    drawn = {"a": (None, 0), "all": (1000, 1), "few": (20, 0), "too": (20, 0), "other": (20, 1)}
+    found = [result for name, (n, seed) in drawn.items() for result in results(tmp_path, name, limit=n, seed=seed)]
+    note = "the models were not all shown the same images: 1,000 of npz:nowhere.npz: a, all; 20 of npz:nowhere.npz: few"
+    assert uneven(found) == (f"{note}, too; 20 of npz:nowhere.npz (seed 1): other",)
+    assert uneven(found)[0] in overview.table(found).notes
+
+
+@pytest.mark.parametrize(
+    ("settings", "note"),
+    [
+        ({}, "no mCE: AlexNet's errors are a yardstick on all of ImageNet's classes only"),
+        ({"imagenet": True}, "no mCE: it takes all 15 test corruptions at all 5 severities"),
+        ({"prior": 16}, "N was given, not searched: net"),
+        ({"order": "label"}, "images were not shuffled, in the order label: net"),
+    ],
+)
+def test_what_the_main_table_lacks_is_said_below(tmp_path, settings, note):
+    (result,) = gather([make_run(tmp_path / "net", **SMALL, **settings)]).results
+    assert [each for each in overview.table([result]).notes if each.startswith(note)]
+
+
+def test_the_main_table_offers_partial_adaptation(tmp_path):
+    found = [*results(tmp_path, "a", methods="none,full"), *results(tmp_path, "resnet-gn", methods="none")]
+    assert (
+        overview.section(found).parts[-1].command
+        == f"covshift bench --out {found[0].folder} --extend --methods partial"
+    )
+    assert overview.sentence(found[1]).endswith("It was not adapted: GN holds no statistics.")
+
+
+def test_models_are_counted_once(tmp_path):
+    found = [
+        *results(tmp_path, "a", "b", model="m:x"),
+        *results(tmp_path, "c"),
+        *results(tmp_path, "d", methods="none"),
+    ]
+    captions = {figure.caption for figure in architectures.scatter(found, metric(found))}
+    assert captions == {"Adapting improves 2 of 2 models. Lines join the same model before and after."}
+    alone = architectures.scatter(results(tmp_path, "e", "f", methods="none"), metric(found))
+    assert {figure.caption for figure in alone} == {""}
 
 
 def test_names_that_differ_have_files_that_do(tmp_path):
@@ -238,6 +274,19 @@ def test_a_lonely_batch_size_does_not_hide_a_curve(tmp_path):
     methods = "none,batch:n=64,N=0,batch:n=8,N=4,batch:n=64,N=4"
     (drawn,) = natural.curves(results(tmp_path, "a", methods=methods))
     assert [(row["n"], row["prior"]) for row in drawn.rows][:2] == [(8, "N = 4"), (64, "N = 4")]
+
+
+def test_priors_have_dashes_of_their_own(tmp_path):
+    """The least N of those with the most batch sizes, and not that of images in another order."""
+    most = results(tmp_path, "a", methods="none,batch:n=8,N=0,batch:n=64,N=0", grid=True)
+    ordered = results(tmp_path, "b", methods="none,batch:n=8,N=16,batch:n=64,N=16", order="label")
+    (drawn,) = natural.curves([*most, *ordered])
+    scale = drawn.spec["layer"][0]["encoding"]["strokeDash"]["scale"]
+    assert scale["domain"] == ["N = 1", "N = 16", "no adaptation"]
+    assert len({*map(tuple, scale["range"])}) == 3
+    (low_resource, *_) = batches.low_resource([*most, *ordered], metric(most))
+    for figure in (drawn, low_resource):
+        assert figure.caption.endswith(" Images were not shuffled, in the order label: b.")
 
 
 def test_natural_runs_and_mixtures_have_lines(tmp_path):

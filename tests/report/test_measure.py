@@ -117,6 +117,7 @@ def test_a_model_without_statistics_has_nothing_to_measure(measured):
         lambda held: held["conditions"][0]["distances"].pop("Jeffrey"),
         lambda held: held["conditions"][0]["distances"].update({"Wasserstein": [float("nan")] * 6}),
         lambda held: held.update(conditions=[]),
+        lambda held: held["theory"][0].update(lower=float("nan")),
     ],
 )
 def test_a_broken_measurement_is_left_out_and_said(tmp_path, monkeypatch, change):
@@ -171,6 +172,40 @@ def test_theory_is_drawn_over_what_was_measured(tmp_path):
     assert len(figure.rows) == 90
     residual = np.array([row["error"] - row["theory"] for row in figure.rows])
     assert abs(residual.mean()) < 1e-3  # that of a regression
+    assert len(figure.spec["layer"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("settings", "figures"),
+    [
+        ({"grid": True, "order": "label"}, 0),
+        ({"methods": "none,batch:n=8,N=16,batch:n=64,N=16"}, 0),
+        ({"methods": "none,batch:n=8,N=16,batch:n=64,N=4"}, 1),
+    ],
+)
+def test_theory_is_of_shuffled_images_and_several_priors(tmp_path, settings, figures):
+    folder = make_run(tmp_path / "a", **{**SMALL, **settings})
+    make_shift(folder)
+    (result,) = gather([folder]).results
+    shift = read_shift(result)
+    assert len(theory.measured(result, shift, metric([result]))) == figures
+    turned = [each.model_copy(update={"lower": 2 - each.lower}) for each in shift.theory]
+    for figure in theory.measured(result, shift.model_copy(update={"theory": turned}), metric([result])):
+        assert "no lines" in figure.caption
+        assert len(figure.spec["layer"]) == 1
+
+
+def test_what_has_not_moved_has_no_share(tmp_path):
+    folder = make_run(tmp_path / "a", corruptions="fog", severities="3")
+    make_shift(folder)
+    held = json.loads((folder / "shift.json").read_text())
+    for each in held["conditions"]:
+        each["distances"] = {name: [0.0] * 6 for name in each["distances"]}
+    (folder / "shift.json").write_text(json.dumps(held))
+    (result,) = gather([folder]).results
+    assert {row["share"] for row in distances.layers(result, read_shift(result)).rows} == {0}
+    (figure,) = distances.scatter(result, read_shift(result))
+    assert figure.caption == ""
 
 
 def test_conditions_that_came_later_are_said_to_lack_distances(tmp_path):

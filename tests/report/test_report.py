@@ -203,6 +203,7 @@ def test_gains_may_be_chance_or_losses(tmp_path):
     assert "gives back 10.0" in told(200)
     assert "costs 10.0 more" in told(400)
     assert "may be chance" in told(301)
+    assert "may be chance (95 % interval -7.8 to +0.04)" in told(261)  # not +0.0, which does not say so
 
 
 def test_images_as_they_are_have_a_sentence(tmp_path):

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from covshift.report.figure import (
+    UNADAPTED,
     Figure,
     Row,
     batch_sizes,
@@ -14,7 +15,7 @@ from covshift.report.figure import (
     palette,
     shapes,
 )
-from covshift.report.metric import Metric
+from covshift.report.metric import Metric, unshuffled, with_notes
 from covshift.report.naming import file_name
 from covshift.report.parts import Part, Section, lacking
 from covshift.report.results import Result
@@ -93,14 +94,13 @@ def low_resource(results: Sequence[Result], found: Metric) -> list[Part]:
             rows.append(_point(result, "best N", n, prior, found.of(result, measured[n, prior])))
         rows += [_point(result, "N = 0", n, 0.0, found.of(result, name)) for (n, N), name in measured.items() if N == 0]
         if (none := found.of(result, "none")) is not None:
-            rows += [_point(result, "no adaptation", n, None, none) for n in (min(sizes), max(sizes))]
-    dashes = {"no adaptation": [2, 3], "N = 0": [7, 3], "best N": [1, 0]}
-    drawn = {name: dash for name, dash in dashes.items() if any(row["prior"] == name for row in rows)}
-    chart = over_batch_sizes(rows, found.axis, drawn)
+            rows += [_point(result, UNADAPTED, n, None, none) for n in (min(sizes), max(sizes))]
+    chart = over_batch_sizes(rows, found.axis)
     with_prior = [result for result in gridded if not any(N == 0 for _, N in _measured(result))]
     if with_prior:
         gaps.append(lacking(f"{title}, N = 0", "no batch size was run without a prior", with_prior, _ZERO))
-    return [figure("low-resource", title, _CHOSEN, chart, rows, wide=True), *gaps]
+    caption = with_notes(_CHOSEN, unshuffled(gridded))
+    return [figure("low-resource", title, caption, chart, rows, wide=True), *gaps]
 
 
 def _point(result: Result, prior: str, n: int, N: float | None, value: float | None) -> Row:

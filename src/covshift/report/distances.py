@@ -109,12 +109,13 @@ def scatter(result: Result, shift: Shift) -> list[Figure]:
     fits = alt.Chart().mark_line(opacity=0.6, clip=True).encode(x=x, y="fit:Q", color=color, detail="kind:N")
     fits = fits.transform_filter("isValid(datum.fit)")
     chart = (
-        alt.layer(points, fits, data=data([*rows, *lines]))
+        alt.layer(points, *([fits] if lines else []), data=data([*rows, *lines]))
         .properties(width=_PANEL, height=_PANEL)
         .facet(alt.Facet("panel:N", title=None), columns=3)
     )
     told = [f"{panel}: {value:.2f}" for panel, value in _correlations(rows).items()]
-    caption = f"Correlations: {', '.join(told)}. Lines are fitted to the holdout corruption of a kind."
+    caption = f"Correlations: {', '.join(told)}." if told else ""
+    caption += " Lines are fitted to the holdout corruption of a kind." if lines else ""
     title = f"{result.name}: distance and error"
     return [figure(f"distance-{file_name(result)}", title, caption, chart, rows, wide=True)]
 
@@ -183,8 +184,9 @@ def layers(result: Result, shift: Shift) -> Figure:
     rows = []
     for measure in MEASURES:
         means = np.mean([each.distances[measure] for each in corrupted], axis=0)
+        largest = means.max() or 1.0  # nothing has moved at all where that is 0
         rows += [
-            {"layer": path, "measure": measure, "distance": float(f"{mean:.5g}"), "share": round(mean / means.max(), 4)}
+            {"layer": path, "measure": measure, "distance": float(f"{mean:.5g}"), "share": round(mean / largest, 4)}
             for path, mean in zip(shift.layers, means, strict=True)
         ]
     colours = dict(zip(MEASURES, (BLUE, ORANGE, GREEN), strict=True))
@@ -231,8 +233,10 @@ def tsne(result: Result, shift: Shift) -> list[Figure]:
         color=alt.Color("kind:N", legend=legend(kinds), scale=palette(kinds, KIND_COLOURS)),
     )
     tracks = base.mark_line(opacity=0.35).encode(detail="corruption:N", order="severity:Q")
+    severity = alt.Size("severity:Q", legend=None, scale=alt.Scale(domain=[0, 5], range=[15, 110]))
     points = base.mark_circle(opacity=0.9).encode(
-        size=alt.Size("severity:Q", legend=None, scale=alt.Scale(domain=[0, 5], range=[15, 110])),
+        # By severity the clean images would be the smallest point, and they are what others are looked at from.
+        size=alt.condition("datum.kind == 'clean'", alt.value(150), severity),
         tooltip=["corruption:N", "severity:Q"],
     )
     chart = (tracks + points).properties(width="container", height=300)

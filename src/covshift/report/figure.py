@@ -25,6 +25,10 @@ SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down"
 METHOD_COLOURS = {"none": ORANGE, "partial": SKY, "full": BLUE}
 KIND_COLOURS = {"noise": BLUE, "blur": ORANGE, "weather": GREEN, "digital": PINK, "clean": "#8C8C8C"}
 
+UNADAPTED = "no adaptation"
+_DASHES = ([1, 0], [8, 3], [8, 3, 2, 3], [4, 2])
+_DOTS = [2, 3]
+
 _PHONE = 300  # px that a chart has on a phone
 _INK = "currentColor"  # so that the page's own colour, light or dark, is taken
 _FONT = "Liberation Sans, Arial, Helvetica, sans-serif"
@@ -154,15 +158,18 @@ def batch_sizes() -> Any:
     """The axis of n."""
     import altair
 
-    axis = altair.Axis(grid=False, labelOverlap=True, format="~d")
+    axis = altair.Axis(grid=False, labelOverlap=True, labelSeparation=4, format="~d")
     return altair.X("n:Q", title="batch size n", scale=altair.Scale(type="log", base=2, nice=False), axis=axis)
 
 
-def over_batch_sizes(rows: Sequence[Row], title: str, dashes: Mapping[str, list[int]]) -> "altair.TopLevelMixin":
-    """`error` over `n`, a colour for each `model`, and dashes for each `prior`."""
+def over_batch_sizes(rows: Sequence[Row], title: str) -> "altair.TopLevelMixin":
+    """`error` over `n`, a colour for each `model`, and dashes for each `prior`, of which `UNADAPTED` comes last."""
     import altair as alt
 
-    models = list(dict.fromkeys(str(row["model"]) for row in rows))
+    models, priors = (list(dict.fromkeys(str(row[name]) for row in rows)) for name in ("model", "prior"))
+    adapted = [name for name in priors if name != UNADAPTED]
+    dashes = {name: _DASHES[place % len(_DASHES)] for place, name in enumerate(adapted)}
+    dashes |= {UNADAPTED: _DOTS} if UNADAPTED in priors else {}
     scale = alt.Scale(domain=list(dashes), range=list(dashes.values()))
     base = alt.Chart(data(rows)).encode(
         x=batch_sizes(),

@@ -58,7 +58,7 @@ class Measured(BaseModel):
 class Expected(BaseModel):
     """What theory has to say of n and N: √L, averaged over layers and over test conditions of middle severity."""
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, allow_inf_nan=False)
 
     n: int
     prior: float

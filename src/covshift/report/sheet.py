@@ -61,7 +61,7 @@ def plain(value: float | None) -> Cell:
 
 def change(found: Difference | None) -> Cell:
     """A change in points, with its sign, marked where its interval leaves out zero."""
-    return Cell(signed(found.value), signed(found.low), signed(found.high), found.significant) if found else EMPTY
+    return Cell(signed(found.value), bound(found.low), bound(found.high), found.significant) if found else EMPTY
 
 
 def signed(value: float) -> str:
@@ -71,6 +71,16 @@ def signed(value: float) -> str:
     ('-12.3', '+0.0')
     """
     return f"{round(100 * value, 1) + 0.0:+.1f}"
+
+
+def bound(value: float) -> str:
+    """The end of an interval, with as many digits as it takes to see on which side of zero it is.
+
+    >>> bound(-0.123), bound(-0.0001)
+    ('-12.3', '-0.01')
+    """
+    digits = next((digits for digits in range(1, 5) if round(100 * value, digits)), 1)
+    return f"{round(100 * value, digits) + 0.0:+.{digits}f}"
 
 
 def as_html(sheet: Sheet) -> str:

@@ -36,7 +36,10 @@ def section(results: Sequence[Result], shifts: Mapping[str, Shift], found: Metri
 
 
 def measured(result: Result, shift: Shift, found: Metric) -> list[Figure]:
-    """√L, scaled to errors by a straight line, and the errors themselves as points."""
+    """√L, scaled to errors by a straight line, and the errors themselves as points.
+
+    The theory is of images that are drawn at random, and a line takes several n and N.
+    """
     import altair as alt
 
     pairs = [
@@ -45,7 +48,8 @@ def measured(result: Result, shift: Shift, found: Metric) -> list[Figure]:
         if (name := result.batches.get((each.n, each.prior))) is not None
         and (error := found.of(result, name)) is not None
     ]
-    if len({n for n, *_ in pairs}) < 2:
+    several = all(len({pair[place] for pair in pairs}) > 1 for place in (0, 1))
+    if not several or result.run.settings.order != "shuffled":
         return []
     roots, errors = np.array([pair[2] for pair in pairs]), np.array([pair[3] for pair in pairs])
     slope, intercept = np.polyfit(roots, errors, 1)
@@ -60,11 +64,13 @@ def measured(result: Result, shift: Shift, found: Metric) -> list[Figure]:
     points = base.mark_point(filled=True, size=30).encode(
         y=alt.Y("error:Q", title=found.axis, scale=scale), tooltip=["n:Q", "N:O", "error:Q", "theory:Q"]
     )
-    chart = (lines + points).properties(width="container", height=280)
-    caption = (
-        f"Points: {found.name}. Lines: {intercept:.1f} + {slope:.1f}·√L, the straight line that fits best; "
-        f"correlation {np.corrcoef(roots, errors)[0, 1]:.2f}."
-    )
+    correlation = f"correlation {np.corrcoef(roots, errors)[0, 1]:.2f}"
+    if slope > 0:
+        fit = f"Lines: {intercept:.1f} + {slope:.1f}·√L, the straight line that fits best; {correlation}."
+    else:
+        fit = f"It does not rise with √L ({correlation}), so there are no lines."
+    chart = alt.layer(*([lines] if slope > 0 else []), points).properties(width="container", height=280)
+    caption = f"Points: {found.name}. {fit}"
     return [figure(f"theory-{file_name(result)}", f"{result.name}: theory and measurement", caption, chart, rows)]
 
 
