@@ -348,6 +348,12 @@ def test_comparing_marks_what_is_more_than_chance(tmp_path):
     assert not any(difference.significant for _, _, difference in compare.compare(first, same, "none"))
 
 
+def test_comparing_says_which_methods_only_one_run_has(tmp_path):
+    (first,), (second,) = (results(tmp_path, name, methods=f"none,{name}", grid=True) for name in ("full", "partial"))
+    assert compare.section(first, second).text.endswith("are left out, and so are the methods full, partial.")
+    assert compare.section(first, first).text.endswith("are left out.")
+
+
 def test_an_interval_of_a_difference_holds_it(tmp_path):
     import numpy as np
 

@@ -167,15 +167,17 @@ def gather(paths: Iterable[Path], baseline: Baseline | None = None) -> Gathered:
         paths: run folders, or folders that hold some.
         baseline: what mCE is measured against; by default AlexNet, on ImageNet.
     """
-    folders = []
+    folders: dict[Path, Path] = {}  # each once, however it is spelled
     for path in paths:
         if not path.is_dir():
             raise CovshiftError(f"there is no run in {path}: expected a folder that covshift bench --out has made")
-        folders += run_folders(path)
+        for folder in run_folders(path):
+            folders.setdefault(folder.resolve(), folder)
     notes, stores = [], []
-    for folder in dict.fromkeys(folders):
+    for folder in folders.values():
         try:
             store = Store(folder)
+            _check_methods(store)
             if store.rows():
                 stores.append(store)
             else:
@@ -192,6 +194,16 @@ def gather(paths: Iterable[Path], baseline: Baseline | None = None) -> Gathered:
     return Gathered(tuple(results), tuple(notes))
 
 
+def _check_methods(store: Store) -> None:
+    for name in dict.fromkeys(row.method for row in store.rows()):
+        try:
+            parse_method(name)
+        except CovshiftError as error:
+            raise CovshiftError(
+                f"{store.folder} has rows of a method that this covshift cannot read: {error}"
+            ) from error
+
+
 @lru_cache(maxsize=1 << 16)
 def _rate(errors: int, images: int) -> Rate:
     """The same rates are asked for again and again, by every table and figure."""
@@ -202,7 +214,7 @@ def _labels(folders: Sequence[Path]) -> list[str]:
     """The folders' names, with as much of the path as it takes to tell them apart."""
     whole = [folder.resolve().parts for folder in folders]
     for depth in range(1, max(map(len, whole)) + 1):
-        labels = ["/".join(parts[-depth:]) for parts in whole]
+        labels = [Path(*parts[-depth:]).as_posix() for parts in whole]
         if len(set(labels)) == len(labels):
             break
     return labels

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import re
 from collections.abc import Callable
 from html import escape
 from typing import NamedTuple
@@ -111,7 +112,8 @@ _WORDS = ' class="words"'
 
 def _words(sheet: Sheet) -> list[bool]:
     """For each column, whether it has words, which begin at the left, and no numbers."""
-    return [all(not _number(line[place].text) for line in sheet.lines) for place in range(len(sheet.columns))]
+    columns = [[line[place].text for line in sheet.lines] for place in range(len(sheet.columns))]
+    return [any(texts) and not any(map(_number, texts)) for texts in columns]
 
 
 def _number(text: str) -> bool:
@@ -137,16 +139,25 @@ def as_csv(sheet: Sheet) -> str:
     return file.getvalue()
 
 
+def markdown(text: str) -> str:
+    r"""A text that Markdown shows as it is; some dialects know no backslash before `<`.
+
+    >>> markdown("my_net <b>"), markdown("|Δ|")
+    ('my\\_net &lt;b&gt;', '\\|Δ\\|')
+    """
+    return re.sub(r"([\\`*_\[|])", r"\\\1", escape(text, quote=False))
+
+
 def as_markdown(sheet: Sheet) -> str:
     """For a README; the interval follows in small print."""
 
     def cell(each: Cell) -> str:
-        text = each.text.replace("|", "\\|")
+        text = markdown(each.text)
         text = f"**{text}**" if each.strong and text else text
         return f"{text} <sub>{each.low} to {each.high}</sub>" if each.low != each.high else text
 
     lines = [
-        [name.replace("|", "\\|") for name in sheet.columns],
+        [markdown(name) for name in sheet.columns],
         ["---", *("---" if left else "---:" for left in _words(sheet)[1:])],
         *([cell(each) for each in line] for line in sheet.lines),
     ]
