@@ -21,7 +21,17 @@ WIDTH = 460
 BLUE, ORANGE, GREEN, RED, PINK, SKY = "#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9"
 COLOURS = (BLUE, ORANGE, GREEN, PINK, SKY, RED, "#8C8C8C", "#AA7744", "#6F63BB", "#7FA000")
 # Shapes with an area, as filled ones are drawn; one fewer than colours, so that pairs of both last for 90 names.
-SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "arrow", "wedge", "triangle")
+SHAPES = (
+    "circle",
+    "square",
+    "triangle-up",
+    "diamond",
+    "cross",
+    "triangle-down",
+    "triangle-right",
+    "triangle-left",
+    "wedge",
+)
 METHOD_COLOURS = {"none": ORANGE, "partial": SKY, "full": BLUE}
 KIND_COLOURS = {"noise": BLUE, "blur": ORANGE, "weather": GREEN, "digital": PINK, "clean": "#8C8C8C"}
 
