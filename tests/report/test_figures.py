@@ -251,6 +251,7 @@ def test_models_are_counted_once(tmp_path):
     assert captions == {"Adapting improves 2 of 2 models. Lines join the same model before and after."}
     alone = architectures.scatter(results(tmp_path, "e", "f", methods="none"), metric(found))
     assert {figure.caption for figure in alone} == {""}
+    assert written_readme([result.folder for result in found]).startswith("# Covariate shift: 3 models in 4 runs\n")
 
 
 def test_names_that_differ_have_files_that_do(tmp_path):

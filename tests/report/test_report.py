@@ -261,8 +261,10 @@ def test_words_begin_at_the_left_and_numbers_end_at_the_right():
     assert r"\begin{tabular}{llrr}" in as_latex(sheet)
 
 
-def test_a_suite_beside_the_runs_is_said(tmp_path):
+def test_a_suite_beside_the_runs_is_said(tmp_path, monkeypatch):
     runs = [make_run(tmp_path / name, **SMALL) for name in ("a", "b")]
     assert "All of them" not in written_readme(runs)
+    monkeypatch.chdir(runs[0])
+    assert "--out a\n" in written_readme(["."])
     (tmp_path / "suite.yaml").write_text("")
     assert "All of them: `covshift bench --config suite.yaml --out .` in their folder." in written_readme([tmp_path])

@@ -114,10 +114,10 @@ def scatter(result: Result, shift: Shift) -> list[Figure]:
         .facet(alt.Facet("panel:N", title=None), columns=3)
     )
     told = [f"{panel}: {value:.2f}" for panel, value in _correlations(rows).items()]
-    caption = f"Correlations: {', '.join(told)}." if told else ""
-    caption += " Lines are fitted to the holdout corruption of a kind." if lines else ""
+    sentences = [f"Correlations: {', '.join(told)}."] if told else []
+    sentences += ["Lines are fitted to the holdout corruption of a kind."] if lines else []
     title = f"{result.name}: distance and error"
-    return [figure(f"distance-{file_name(result)}", title, caption, chart, rows, wide=True)]
+    return [figure(f"distance-{file_name(result)}", title, " ".join(sentences), chart, rows, wide=True)]
 
 
 def _chosen(rows: Sequence[Row], panel: str, kind: str, used: str) -> tuple[np.ndarray, np.ndarray]:

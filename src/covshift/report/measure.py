@@ -134,9 +134,9 @@ def measure(result: Result, images: int) -> Shift | None:
         images: how many of the run's images to take.
     """
     run, settings = result.run, result.run.settings
-    conditions, held = measurable(result), _held(result)
-    as_many = held is not None and held.images == min(images, result.image_count)
-    if held and as_many and [each.condition for each in held.conditions] == conditions:
+    conditions, wanted = measurable(result), min(images, result.image_count)
+    held = _held(result)
+    if held and held.images == wanted and [each.condition for each in held.conditions] == conditions:
         return held
     model = open_model_of(settings)
     if not any(map(holds_statistics, model.module.modules())):

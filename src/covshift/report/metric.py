@@ -60,7 +60,7 @@ def _grouped(results: Sequence[Result], tell: Callable[[Result], str]) -> str:
 
 
 def _images(result: Result) -> str:
-    seed = f" (seed {result.drawn})" if result.drawn else ""
+    seed = f" (seed {result.subset_seed})" if result.subset_seed else ""
     return f"{result.image_count:,} of {result.run.settings.data}{seed}"
 
 

@@ -29,7 +29,7 @@ def as_readme(title: str, results: Sequence[Result], sections: Sequence[Section]
             lines += [f"\n{markdown(note)}" for note in sheet.notes]
     told = f"{_all_by_one(results)}Each by one command; what is there is not run again."
     lines += ["", "## Runs", "", told, "", "```sh"]
-    lines += [result.run.settings.command(result.folder.name) for result in results]
+    lines += [result.run.settings.command(result.folder.resolve().name) for result in results]
     lines += ["```"]
     return "\n".join(lines) + "\n"
 

@@ -79,14 +79,14 @@ class Result:
         return min(self.run.settings.limit or self.run.data_images, self.run.data_images)
 
     @property
-    def drawn(self) -> int | None:
+    def subset_seed(self) -> int | None:
         """The seed that its images were drawn with; None where they are all there are."""
         return self.run.settings.seed if self.image_count < self.run.data_images else None
 
     @property
     def images(self) -> tuple[object, ...]:
         """What says which images the run was shown."""
-        return (self.run.data_digest, self.image_count, self.drawn)
+        return (self.run.data_digest, self.image_count, self.subset_seed)
 
     @cached_property
     def adapted(self) -> str | None:
