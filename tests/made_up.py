@@ -37,7 +37,7 @@ def make_run(folder: Path, quality: float = 0.08, keep: float = 1.0, imagenet: b
     run = a_run(**{"model": f"m:{folder.name}", "data": "npz:nowhere.npz", **settings})
     params = 100_000 + zlib.crc32(folder.name.encode()) % 10**6
     update = {"imagenet": imagenet, "data_images": IMAGES, "versions": {"covshift": "0.1.0"}, "model_params": params}
-    store = Store.create(folder, run.model_copy(update=update))
+    store = Store.create(folder, run.model_copy(update={**update, "model_digest": run.settings.model}))
     cells = run.settings.plan.all_names()
     rng = np.random.default_rng(zlib.crc32(folder.name.encode()))
     rows = []

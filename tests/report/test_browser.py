@@ -118,16 +118,18 @@ def test_tables_have_the_numbers_of_the_store(page, window):
         assert line[head.index(method)] == f"{100 * sum(found) / len(found):.1f}"
 
 
-def test_charts_fit_the_paper(page, window):
+def test_charts_and_tables_fit_the_paper(page, window):
     window.open(page, 1280)
     window.cdp("Emulation.setEmulatedMedia", media="print")
     wide = """
     document.body.style.width = "640px";  // the window stays as it is, as it does in print
+    document.querySelectorAll("details").forEach(each => { each.open = true; });
     const end = document.body.getBoundingClientRect().right + 1;
-    const charts = [...document.querySelectorAll(".chart svg")];
-    return charts.filter(svg => svg.getBoundingClientRect().right > end).length;
+    return [...document.querySelectorAll(".chart svg, table")]
+      .filter(each => each.getBoundingClientRect().right > end)
+      .map(each => each.closest(".sheet, figure").textContent.slice(0, 80));
     """
-    assert window.run(wide) == 0
+    assert window.run(wide) == []
     window.cdp("Emulation.setEmulatedMedia", media="")
 
 

@@ -3,6 +3,8 @@
 import csv
 import io
 import json
+import math
+import re
 import shlex
 from pathlib import Path
 
@@ -16,12 +18,12 @@ from covshift.bench.settings import Settings
 from covshift.bench.store import Store
 from covshift.corruptions import names
 from covshift.errors import CovshiftError
-from covshift.report import architectures, batches, compare, natural, overview
+from covshift.report import architectures, batches, compare, corruptions, natural, overview
 from covshift.report.command import report, sections, written_readme
-from covshift.report.figure import WIDTH, Figure
+from covshift.report.figure import COLOURS, SHAPES, WIDTH, Figure
 from covshift.report.files import svg
 from covshift.report.measure import read_shift
-from covshift.report.metric import metric
+from covshift.report.metric import metric, uneven
 from covshift.report.naming import family, file_name, large_scale, norm, without_norm
 from covshift.report.parts import Gap
 from covshift.report.results import gather
@@ -114,14 +116,14 @@ def test_what_some_runs_lack_is_said_of_them(tmp_path):
     found = gather([plain, whole]).results
     gaps = {
         part.title: part
-        for section in sections(found, {"whole": read_shift(found[1])})
+        for section in sections(found, {"whole": read_shift(found[1])}, "covshift report all of them")
         for part in section.parts
         if isinstance(part, Gap)
     }
     for title, more in {
         "Mean error by batch size": f"bench --out {plain} --extend --grid",
         "Mixed corruptions": f"bench --out {plain} --extend --mixed",
-        "Distances, layers and the map of conditions": f"report {plain} --measure 1000",
+        "Distances, layers and the map of conditions": "report all of them",
         "Distance and error, (iii) adapted to it, on clean images": f"bench --out {whole} --extend --methods reverse",
     }.items():
         assert gaps[title].command == f"covshift {more}"
@@ -131,13 +133,23 @@ def test_commands_of_gaps_can_be_run(tmp_path):
     """What they say after `--extend` are settings; the rest comes from the run."""
     runs = [make_run(tmp_path / "plain", **SMALL, limit=500), make_run(tmp_path / "camera", corruptions="none")]
     gaps = [p for section in sections(gather(runs).results) for p in section.parts if isinstance(p, Gap)]
-    commands = [shlex.split(line) for gap in gaps for line in gap.command.split(" && ")[0].splitlines()]
+    commands = [shlex.split(line) for gap in gaps for line in gap.command.splitlines()]
     extending = [words for words in commands if "--extend" in words]
     assert len(extending) > 3
-    for _, bench, out, folder, extend, option, *values in extending:
+    for _, bench, out, folder, extend, *options in extending:
         assert (bench, out, extend) == ("bench", "--out", "--extend")
-        given = {option.removeprefix("--"): values[0] if values else True}
+        values = dict(re.findall(r"--(\w+)(?: (?!--)(\S+))?", " ".join(options)))
+        given = {name: value or True for name, value in values.items()}
         assert Settings.read(from_held(folder) | given).limit == Store(Path(folder)).run.settings.limit
+
+
+def test_a_run_that_has_just_begun_is_told_how_to_go_on(tmp_path):
+    folder = make_run(tmp_path / "a b", **SMALL, keep=0.05)
+    (result,) = gather([folder]).results
+    (gap,) = corruptions.section([result]).parts
+    assert gap.command == result.run.settings.command(str(folder))
+    gaps = [part for section in sections([result]) for part in section.parts if isinstance(part, Gap)]
+    assert not [gap.command for gap in gaps if "bench --out RUN" in gap.command]
 
 
 def test_normalisations_stand_side_by_side(tmp_path):
@@ -195,19 +207,62 @@ def test_means_over_other_conditions_are_said_to_be(tmp_path):
     assert note in overview.table([*whole, *part]).notes
     scatter = architectures.scatter([*whole, *part], metric(whole))
     assert all(note.replace("means", "Means") in figure.caption for figure in scatter)
-    assert not overview.table([*whole, *results(tmp_path, "twin")]).notes
+    assert not uneven([*whole, *results(tmp_path, "twin")])
 
 
 def test_means_over_other_images_are_said_to_be(tmp_path):
-    whole, twin, few = (results(tmp_path, name, limit=limit) for name, limit in (("a", None), ("b", None), ("c", 20)))
-    (note,) = overview.table([*whole, *twin, *few]).notes
-    count, data = whole[0].run.data_images, whole[0].run.settings.data
-    assert note == f"the models were not all shown the same images: {count:,} of {data}: a, b; 20 of {data}: c"
+    drawn = {"a": (None, 0), "all": (1000, 1), "few": (20, 0), "too": (20, 0), "other": (20, 1)}
+    found = [result for name, (n, seed) in drawn.items() for result in results(tmp_path, name, limit=n, seed=seed)]
+    note = "the models were not all shown the same images: 1,000 of npz:nowhere.npz: a, all; 20 of npz:nowhere.npz: few"
+    assert uneven(found) == (f"{note}, too; 20 of npz:nowhere.npz (seed 1): other",)
+    assert uneven(found)[0] in overview.table(found).notes
+
+
+@pytest.mark.parametrize(
+    ("settings", "note"),
+    [
+        ({}, "no mCE: AlexNet's errors are a yardstick on all of ImageNet's classes only"),
+        ({"imagenet": True}, "no mCE: it takes all 15 test corruptions at all 5 severities"),
+        ({"prior": 16}, "N was given, not searched: net"),
+        ({"order": "label"}, "images were not shuffled, in the order label: net"),
+    ],
+)
+def test_what_the_main_table_lacks_is_said_below(tmp_path, settings, note):
+    (result,) = gather([make_run(tmp_path / "net", **SMALL, **settings)]).results
+    assert [each for each in overview.table([result]).notes if each.startswith(note)]
+
+
+def test_the_main_table_offers_partial_adaptation(tmp_path):
+    found = [*results(tmp_path, "a", methods="none,full"), *results(tmp_path, "resnet-gn", methods="none")]
+    assert (
+        overview.section(found).parts[-1].command
+        == f"covshift bench --out {found[0].folder} --extend --methods partial"
+    )
+    assert overview.sentence(found[1]).endswith("It was not adapted: GN holds no statistics.")
+
+
+def test_models_are_counted_once(tmp_path):
+    found = [
+        *results(tmp_path, "a", "b", model="m:x"),
+        *results(tmp_path, "c"),
+        *results(tmp_path, "d", methods="none"),
+    ]
+    captions = {figure.caption for figure in architectures.scatter(found, metric(found))}
+    assert captions == {"Adapting improves 2 of 2 models. Lines join the same model before and after."}
+    alone = architectures.scatter(results(tmp_path, "e", "f", methods="none"), metric(found))
+    assert {figure.caption for figure in alone} == {""}
+    assert written_readme([result.folder for result in found]).startswith("# Covariate shift: 3 models in 4 runs\n")
 
 
 def test_names_that_differ_have_files_that_do(tmp_path):
     found = results(tmp_path, "a b", "a+b", "a-b")
     assert len({file_name(result) for result in found}) == 3
+
+
+def test_models_can_be_told_apart(tmp_path):
+    """By colour and shape together; and a filled mark needs an area: a stroke has none."""
+    assert math.lcm(len(COLOURS), len(SHAPES)) >= 90
+    assert "stroke" not in SHAPES
 
 
 def test_a_name_is_no_width(tmp_path):
@@ -220,6 +275,19 @@ def test_a_lonely_batch_size_does_not_hide_a_curve(tmp_path):
     methods = "none,batch:n=64,N=0,batch:n=8,N=4,batch:n=64,N=4"
     (drawn,) = natural.curves(results(tmp_path, "a", methods=methods))
     assert [(row["n"], row["prior"]) for row in drawn.rows][:2] == [(8, "N = 4"), (64, "N = 4")]
+
+
+def test_priors_have_dashes_of_their_own(tmp_path):
+    """The least N of those with the most batch sizes, and not that of images in another order."""
+    most = results(tmp_path, "a", methods="none,batch:n=8,N=0,batch:n=64,N=0", grid=True)
+    ordered = results(tmp_path, "b", methods="none,batch:n=8,N=16,batch:n=64,N=16", order="label")
+    (drawn,) = natural.curves([*most, *ordered])
+    scale = drawn.spec["layer"][0]["encoding"]["strokeDash"]["scale"]
+    assert scale["domain"] == ["N = 1", "N = 16", "no adaptation"]
+    assert len({*map(tuple, scale["range"])}) == 3
+    (low_resource, *_) = batches.low_resource([*most, *ordered], metric(most))
+    for figure in (drawn, low_resource):
+        assert figure.caption.endswith(" Images were not shuffled, in the order label: b.")
 
 
 def test_natural_runs_and_mixtures_have_lines(tmp_path):
@@ -264,9 +332,9 @@ def test_files_have_the_numbers_of_the_page(tmp_path, monkeypatch):
             assert row[name] in latex
             assert row[name] in page
             assert row[name] in readme
-    again = report(runs, tmp_path / "again", images=False, files=False, readme=tmp_path / "again.md")
+    again = report(runs, tmp_path / "out", images=False, files=False, readme=tmp_path / "README.md")
     assert again.read_text() == page
-    assert (tmp_path / "again.md").read_text() == readme == written_readme(runs)
+    assert (tmp_path / "README.md").read_text() == readme == written_readme(runs)
 
 
 def test_comparing_marks_what_is_more_than_chance(tmp_path):
@@ -279,6 +347,12 @@ def test_comparing_marks_what_is_more_than_chance(tmp_path):
     assert lines[0][2].value == pytest.approx(0.2, abs=0.03)
     assert all(difference.significant for _, _, difference in lines)
     assert not any(difference.significant for _, _, difference in compare.compare(first, same, "none"))
+
+
+def test_comparing_says_which_methods_only_one_run_has(tmp_path):
+    (first,), (second,) = (results(tmp_path, name, methods=f"none,{name}", grid=True) for name in ("full", "partial"))
+    assert compare.section(first, second).text.endswith("are left out, and so are the methods full, partial.")
+    assert compare.section(first, first).text.endswith("are left out.")
 
 
 def test_an_interval_of_a_difference_holds_it(tmp_path):

@@ -17,6 +17,7 @@ from covshift.report import distances, theory
 from covshift.report.command import report
 from covshift.report.measure import derive, measure, read_shift
 from covshift.report.metric import metric
+from covshift.report.parts import Gap
 from covshift.report.results import gather
 
 SMALL = {"corruptions": "fog,snow,spatter", "severities": "1,3,5", "methods": "none,partial,full,reverse"}
@@ -66,7 +67,7 @@ def test_what_was_measured_is_kept(measured):
     assert len(kept) == 5
     kept[0].unlink()
     before = kept[1].stat().st_mtime_ns
-    assert measure(result, images=50) == shift
+    assert measure(result, images=1000) == shift  # of 50, which are all there are
     assert not kept[0].exists()  # it was not measured again
     (result.folder / "shift.json").unlink()
     assert measure(result, images=50) == shift  # goes on where it was
@@ -116,6 +117,7 @@ def test_a_model_without_statistics_has_nothing_to_measure(measured):
         lambda held: held["conditions"][0]["distances"].pop("Jeffrey"),
         lambda held: held["conditions"][0]["distances"].update({"Wasserstein": [float("nan")] * 6}),
         lambda held: held.update(conditions=[]),
+        lambda held: held["theory"][0].update(lower=float("nan")),
     ],
 )
 def test_a_broken_measurement_is_left_out_and_said(tmp_path, monkeypatch, change):
@@ -170,3 +172,60 @@ def test_theory_is_drawn_over_what_was_measured(tmp_path):
     assert len(figure.rows) == 90
     residual = np.array([row["error"] - row["theory"] for row in figure.rows])
     assert abs(residual.mean()) < 1e-3  # that of a regression
+    assert len(figure.spec["layer"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("settings", "figures"),
+    [
+        ({"grid": True, "order": "label"}, 0),
+        ({"methods": "none,batch:n=8,N=16,batch:n=64,N=16"}, 0),
+        ({"methods": "none,batch:n=8,N=16,batch:n=64,N=4"}, 1),
+    ],
+)
+def test_theory_is_of_shuffled_images_and_several_priors(tmp_path, settings, figures):
+    folder = make_run(tmp_path / "a", **{**SMALL, **settings})
+    make_shift(folder)
+    (result,) = gather([folder]).results
+    shift = read_shift(result)
+    assert len(theory.measured(result, shift, metric([result]))) == figures
+    turned = [each.model_copy(update={"lower": 2 - each.lower}) for each in shift.theory]
+    for figure in theory.measured(result, shift.model_copy(update={"theory": turned}), metric([result])):
+        assert "no lines" in figure.caption
+        assert len(figure.spec["layer"]) == 1
+
+
+def test_what_has_not_moved_has_no_share(tmp_path):
+    folder = make_run(tmp_path / "a", corruptions="fog", severities="3")
+    make_shift(folder)
+    held = json.loads((folder / "shift.json").read_text())
+    for each in held["conditions"]:
+        each["distances"] = {name: [0.0] * 6 for name in each["distances"]}
+    (folder / "shift.json").write_text(json.dumps(held))
+    (result,) = gather([folder]).results
+    assert {row["share"] for row in distances.layers(result, read_shift(result)).rows} == {0}
+    (figure,) = distances.scatter(result, read_shift(result))
+    assert figure.caption == ""
+    assert len(figure.spec["spec"]["layer"]) == 1  # Vega complains about lines without a point
+
+
+def test_conditions_that_came_later_are_said_to_lack_distances(tmp_path):
+    folder = make_run(tmp_path / "a", **SMALL)
+    make_shift(folder)
+    (result,) = gather([folder]).results
+    shift = read_shift(result)
+    fewer = shift.model_copy(update={"conditions": shift.conditions[:4]})
+
+    def gaps(held):
+        return [part for part in distances.section([result], {"a": held}, "again").parts if isinstance(part, Gap)]
+
+    assert gaps(shift) == []
+    told = Gap("a: distances in all conditions", "distances were measured in 4 of 10 conditions", "again")
+    assert told in gaps(fewer)
+
+
+def test_the_command_that_measures_is_about_all_runs(tmp_path, monkeypatch):
+    monkeypatch.setattr("covshift.report.page.vega", lambda: "")
+    runs = [make_run(tmp_path / name, **SMALL) for name in ("a", "b")]
+    page = report(runs, tmp_path / "out", images=False, files=False).read_text()
+    assert f"<pre>covshift report {runs[0]} {runs[1]} --out {tmp_path / 'out'} --measure 1000</pre>" in page

@@ -15,8 +15,8 @@ from covshift.bench.store import Store
 from covshift.corruptions import names
 from covshift.errors import CovshiftError
 from covshift.report import overview
-from covshift.report.command import report
-from covshift.report.results import gather
+from covshift.report.command import report, written_readme
+from covshift.report.results import _labels, gather
 from covshift.report.sheet import FORMATS, Cell, Sheet, as_csv, as_latex, as_markdown
 
 SMALL = {"corruptions": "fog,snow,spatter", "severities": "1,3"}
@@ -99,13 +99,14 @@ def test_a_folder_of_runs_is_all_of_them(tmp_path):
     for name in ("a", "b"):
         make_run(tmp_path / "results" / name, **SMALL)
     (tmp_path / "results" / "shift").mkdir()
-    found = gather([tmp_path / "results", tmp_path / "results" / "a"])
+    found = gather([tmp_path / "results", tmp_path / "results" / "a", tmp_path / "results" / ".." / "results" / "b"])
     assert [result.name for result in found.results] == ["a", "b"]
 
 
 def test_same_names_are_told_apart(tmp_path):
     found = gather([make_run(tmp_path / place / "net", **SMALL) for place in ("x", "y")])
     assert [result.name for result in found.results] == ["x/net", "y/net"]
+    assert _labels([Path("/net"), Path("/x/net")]) == ["/net", "x/net"]
 
 
 def test_means_of_half_a_run_are_over_what_all_methods_have(tmp_path):
@@ -154,7 +155,7 @@ def test_folders_without_runs_are_errors(tmp_path):
         gather([tmp_path / "empty"])
 
 
-@pytest.mark.parametrize("change", [{"images": 0}, {"top1_errors": -3}, {"top1_errors": 10**6}])
+@pytest.mark.parametrize("change", [{"images": 0}, {"top1_errors": -3}, {"top1_errors": 10**6}, {"n": "many"}])
 def test_rows_that_cannot_be_are_said_with_their_line(tmp_path, change):
     folders = [make_run(tmp_path / name, **SMALL) for name in ("good", "odd")]
     first, second, *rest = (folders[1] / "rows.jsonl").read_text().splitlines()
@@ -163,6 +164,21 @@ def test_rows_that_cannot_be_are_said_with_their_line(tmp_path, change):
     found = gather(folders)
     assert [result.name for result in found.results] == ["good"]
     assert "line 2 of" in found.notes[0]
+    assert found.notes[0].endswith("; delete that line, and the same covshift bench runs it again")
+
+
+def test_runs_that_cannot_be_read_are_said(tmp_path):
+    good, other, blocked = (make_run(tmp_path / name, **SMALL) for name in ("good", "other", "blocked"))
+    rows = (other / "rows.jsonl").read_text()
+    (other / "rows.jsonl").write_text(rows.replace('"method":"full"', '"method":"batch:foo"', 1))
+    (blocked / "rows.jsonl").unlink()
+    (blocked / "rows.jsonl").mkdir()
+    found = gather([good, other, blocked])
+    assert [result.name for result in found.results] == ["good"]
+    assert [note.split(": ")[1] for note in found.notes] == [
+        f"{other} has rows of a method that this covshift cannot read",
+        f"cannot read {blocked / 'rows.jsonl'}",
+    ]
 
 
 def test_files_of_the_report_before_are_gone(tmp_path):
@@ -186,9 +202,10 @@ def test_mce_against_another_run(tmp_path):
 
 def test_hostile_names_are_text(tmp_path):
     folder = make_run(tmp_path / "<img src=x>", **SMALL, model="m:</script><script>alert(1)")
-    text = written([folder], tmp_path / "out")
+    text = written([folder], tmp_path / "out", readme=tmp_path / "README.md")
     assert "<img src=x>" not in text
     assert "</script><script>alert" not in text
+    assert "<img" not in (tmp_path / "README.md").read_text().partition("```")[0]  # commands are as they are
 
 
 def test_gains_may_be_chance_or_losses(tmp_path):
@@ -203,6 +220,7 @@ def test_gains_may_be_chance_or_losses(tmp_path):
     assert "gives back 10.0" in told(200)
     assert "costs 10.0 more" in told(400)
     assert "may be chance" in told(301)
+    assert "may be chance (95 % interval -7.8 to +0.04)" in told(261)  # not +0.0, which does not say so
 
 
 def test_images_as_they_are_have_a_sentence(tmp_path):
@@ -229,10 +247,24 @@ def test_every_form_has_the_same_numbers():
         "Δ": "-1.0",
     }
     assert r"a\_1 \& b & 12.3 & $-1.0$ \\" in as_latex(SHEET)
+    strong = SHEET._replace(
+        columns=("a|b", "<", "Δ"), lines=((Cell("a", strong=True), Cell(""), Cell("-1.0", strong=True)),)
+    )
+    assert r"a\textbar{}b & \textless{} & $\Delta$" in as_latex(strong)
+    assert r"\textbf{a} &  & $\mathbf{-1.0}$ \\" in as_latex(strong)  # \textbf leaves mathematics as they are
     assert "| 12.3 <sub>11.0 to 14.0</sub> | -1.0 |" in as_markdown(SHEET)
 
 
 def test_words_begin_at_the_left_and_numbers_end_at_the_right():
-    sheet = Sheet("t", "t", ("model", "method", "error"), ((Cell("a"), Cell("full"), Cell("1.0")),))
-    assert "| --- | --- | ---: |" in as_markdown(sheet)
-    assert r"\begin{tabular}{llr}" in as_latex(sheet)
+    sheet = Sheet("t", "t", ("model", "method", "error", "none"), ((Cell("a"), Cell("full"), Cell("1.0"), Cell("")),))
+    assert "| --- | --- | ---: | ---: |" in as_markdown(sheet)
+    assert r"\begin{tabular}{llrr}" in as_latex(sheet)
+
+
+def test_a_suite_beside_the_runs_is_said(tmp_path, monkeypatch):
+    runs = [make_run(tmp_path / name, **SMALL) for name in ("a", "b")]
+    assert "All of them" not in written_readme(runs)
+    monkeypatch.chdir(runs[0])
+    assert "--out a\n" in written_readme(["."])
+    (tmp_path / "suite.yaml").write_text("")
+    assert "All of them: `covshift bench --config suite.yaml --out .` in their folder." in written_readme([tmp_path])

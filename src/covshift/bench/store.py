@@ -21,6 +21,7 @@ from covshift.files import replacing
 
 SCHEMA = 1
 _RUN, _ROWS, _LOCK = "run.json", "rows.jsonl", ".lock"
+_AGAIN = "delete that line, and the same covshift bench runs it again"
 _PRESENT = 2**30  # the byte of the lock file that all who work in a folder share
 
 
@@ -138,17 +139,23 @@ class Store:
                 new = file.read()
         except FileNotFoundError:
             return self._rows
+        except OSError as error:
+            raise CovshiftError(
+                f"cannot read {self.folder / _ROWS}: {error.strerror or error}; use another folder, or put that right"
+            ) from error
         whole = new[: new.rfind(b"\n") + 1]
         for line in whole.splitlines():
             number = len(self._rows) + 1
             try:
                 row = Row.model_validate_json(line)
             except ValidationError as error:
-                raise CovshiftError(f"line {number} of {self.folder / _ROWS} is no row: {line[:80]!r}") from error
+                raise CovshiftError(
+                    f"line {number} of {self.folder / _ROWS} is no row: {line[:80]!r}; {_AGAIN}"
+                ) from error
             if row.images < 1 or not all(0 <= errors <= row.images for errors in (row.top1_errors, row.top5_errors)):
                 raise CovshiftError(
                     f"line {number} of {self.folder / _ROWS} cannot be: {row.top1_errors} and {row.top5_errors} errors "
-                    f"in {row.images} images of {row.cell}; delete that line, and the same covshift bench runs it again"
+                    f"in {row.images} images of {row.cell}; {_AGAIN}"
                 )
             self._rows.append(row)
             self._names.add(row.cell)

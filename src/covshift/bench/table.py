@@ -100,7 +100,7 @@ def methods_table(rows: Sequence[Row], run: Run, baseline: Baseline | None = Non
     lines.append(line(f"mean of {plural(len(tested), 'corruption')}", over(tested)))
     if run.model_classes > TOP:
         lines.append(line("  its top-5 error", over(tested, top5)))
-    why_not = _why_no_mce(run, baseline)
+    why_not = why_no_mce(run, baseline)
     if why_not is None:
         yardstick = baseline or AS_PUBLISHED
         errors = [_errors(rates[m]) for m in methods]
@@ -161,7 +161,8 @@ def grid_table(rows: Sequence[Row], run: Run) -> Table:
     return Table("mean error in % by batch size n and prior N", tuple(f"N = {p:g}" for p in priors), shown)
 
 
-def _why_no_mce(run: Run, baseline: Baseline | None) -> str | None:
+def why_no_mce(run: Run, baseline: Baseline | None) -> str | None:
+    """Why a run has no mCE, however long it goes on; None where it has one."""
     settings = run.settings
     if baseline is None and not run.imagenet:
         return (

@@ -3,10 +3,11 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from covshift.errors import plural
 from covshift.report.distances import MEASURE
 from covshift.report.figure import Row, data, figure, legend, palette, shapes
 from covshift.report.measure import Shift
-from covshift.report.metric import Metric, metric, uneven
+from covshift.report.metric import Metric, uneven, with_notes
 from covshift.report.naming import family, large_scale, norm, simclr, without_norm
 from covshift.report.parts import Gap, Part, Section
 from covshift.report.results import Result
@@ -18,10 +19,9 @@ if TYPE_CHECKING:
 _TORCHVISION = "covshift bench --model torchvision:densenet121 --data folder:val --out runs/densenet121"
 
 
-def section(results: Sequence[Result], shifts: Mapping[str, Shift]) -> Section:
+def section(results: Sequence[Result], shifts: Mapping[str, Shift], found: Metric) -> Section:
     """Scatter plots and the paper's smaller tables."""
     shuffled = [result for result in results if result.run.settings.order == "shuffled"]
-    found = metric(shuffled)
     text = "Hollow marks are models as they are, filled ones the same models adapted."
     parts = (*scatter(shuffled, found), norms(shuffled, found), *special(shuffled, found), parameters(results, shifts))
     return Section("architectures", "Architectures", text, parts)
@@ -50,20 +50,25 @@ def scatter(results: Sequence[Result], found: Metric) -> list[Part]:
     if len(drawn) < 2:
         return [Gap(title, "it takes two models with clean and corrupted conditions", _TORCHVISION)]
     by_size = f"Parameters and {found.name}"
-    caption = " ".join([_caption(rows), *(f"{note[0].upper()}{note[1:]}." for note in uneven(drawn))])
+    caption = with_notes(_caption(drawn, found), uneven(drawn))
     return [
         figure("clean-error", title, caption, _pairs(rows, "clean", "clean error in %", found), rows),
         figure("parameters", by_size, caption, _pairs(rows, "parameters", "parameters", found), rows),
     ]
 
 
-def _caption(rows: Sequence[Row]) -> str:
-    pairs: dict[str, dict[str, float]] = {}
-    for row in rows:
-        pairs.setdefault(str(row["model"]), {})[str(row["adapted"])] = float(row["error"])
-    both = [pair for pair in pairs.values() if len(pair) == 2]
-    better = sum(pair["after"] < pair["before"] for pair in both)
-    return f"Adapting improves {better} of {len(both)} models. Lines join the same model before and after."
+def _caption(results: Sequence[Result], found: Metric) -> str:
+    """How many models are better in all of their runs that were adapted."""
+    better: dict[str, bool] = {}
+    for result in results:
+        before, after = found.of(result, "none"), found.of(result, result.adapted) if result.adapted else None
+        if before is not None and after is not None:
+            digest = result.run.model_digest
+            better[digest] = better.get(digest, True) and after < before
+    if not better:
+        return ""
+    improved = f"Adapting improves {sum(better.values())} of {plural(len(better), 'model')}."
+    return f"{improved} Lines join the same model before and after."
 
 
 def _pairs(rows: Sequence[Row], field: str, title: str, found: Metric) -> "altair.TopLevelMixin":
@@ -132,8 +137,8 @@ def _before_after(
     results: Sequence[Result], found: Metric, wanted: Callable[[Result], bool], name: str, title: str, command: str
 ) -> Sheet | Gap:
     lines, shown = [], []
-    for result in results:
-        before = found.of(result, "none") if wanted(result) else None
+    for result in filter(wanted, results):
+        before = found.of(result, "none")
         after = found.of(result, result.adapted) if result.adapted else None
         if before is None or after is None:
             continue

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from covshift.report.figure import (
+    UNADAPTED,
     Figure,
     Row,
     batch_sizes,
@@ -14,24 +15,23 @@ from covshift.report.figure import (
     palette,
     shapes,
 )
-from covshift.report.metric import Metric, metric
+from covshift.report.metric import Metric, unshuffled, with_notes
 from covshift.report.naming import file_name
 from covshift.report.parts import Part, Section, lacking
 from covshift.report.results import Result
 from covshift.report.sheet import EMPTY, Cell, Sheet, change, percent
 
-_GRID = "covshift bench --out RUN --extend --grid"
+GRID = "covshift bench --out RUN --extend --grid"
 _ZERO = "covshift bench --out RUN --extend --methods batch:n=1,N=0,batch:n=8,N=0,batch:n=64,N=0,batch:n=512,N=0"
 _CHOSEN = "N is the best on the holdout corruptions for each n, where the run has them."
 
 
-def section(results: Sequence[Result]) -> Section:
+def section(results: Sequence[Result], found: Metric) -> Section:
     """Tables and curves over n and N."""
     text = (
         "Statistics are taken from n images at a time and mixed with those of the source, which count as N images. "
         "A large N is safe and slow to follow; N = 0 forgets the source."
     )
-    found = metric(results)
     parts = [*methods_table(results), *low_resource(results, found), *best(results, found), *curves(results, found)]
     parts += [grid_table(result, found) for result in results if _gridded(result)]
     return Section("batches", "How many images", text, tuple(parts))
@@ -82,8 +82,8 @@ def low_resource(results: Sequence[Result], found: Metric) -> list[Part]:
     """The metric against the batch size, without a prior, with the best one, and without adaptation."""
     title = f"{found.name.capitalize()} by batch size"
     gridded = [result for result in results if _gridded(result)]
-    single = [result for result in results if result.adaptable and result.shared and not _gridded(result)]
-    gaps = [lacking(title, "it takes several batch sizes", single, _GRID)] if single or not gridded else []
+    single = [result for result in results if result.adaptable and result.planned and not _gridded(result)]
+    gaps = [lacking(title, "it takes several batch sizes", single, GRID)] if single or not gridded else []
     if not gridded:
         return [*gaps]
     rows: list[Row] = []
@@ -94,14 +94,13 @@ def low_resource(results: Sequence[Result], found: Metric) -> list[Part]:
             rows.append(_point(result, "best N", n, prior, found.of(result, measured[n, prior])))
         rows += [_point(result, "N = 0", n, 0.0, found.of(result, name)) for (n, N), name in measured.items() if N == 0]
         if (none := found.of(result, "none")) is not None:
-            rows += [_point(result, "no adaptation", n, None, none) for n in (min(sizes), max(sizes))]
-    dashes = {"no adaptation": [2, 3], "N = 0": [7, 3], "best N": [1, 0]}
-    drawn = {name: dash for name, dash in dashes.items() if any(row["prior"] == name for row in rows)}
-    chart = over_batch_sizes(rows, found.axis, drawn)
+            rows += [_point(result, UNADAPTED, n, None, none) for n in (min(sizes), max(sizes))]
+    chart = over_batch_sizes(rows, found.axis)
     with_prior = [result for result in gridded if not any(N == 0 for _, N in _measured(result))]
     if with_prior:
         gaps.append(lacking(f"{title}, N = 0", "no batch size was run without a prior", with_prior, _ZERO))
-    return [figure("low-resource", title, _CHOSEN, chart, rows, wide=True), *gaps]
+    caption = with_notes(_CHOSEN, unshuffled(gridded))
+    return [figure("low-resource", title, caption, chart, rows, wide=True), *gaps]
 
 
 def _point(result: Result, prior: str, n: int, N: float | None, value: float | None) -> Row:

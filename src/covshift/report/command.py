@@ -1,18 +1,20 @@
 """What `covshift report` does with its arguments."""
 
 import os
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from covshift.bench.command import read_baseline
-from covshift.errors import CovshiftError
+from covshift.errors import CovshiftError, plural
 from covshift.files import replacing
 from covshift.report import architectures, batches, corruptions, distances, natural, overview, theory
 from covshift.report import compare as comparison
 from covshift.report.bundle import check_installed
 from covshift.report.files import write_files
 from covshift.report.measure import Shift, measure, read_shift
+from covshift.report.metric import metric
 from covshift.report.page import page
 from covshift.report.parts import Section
 from covshift.report.readme import as_readme
@@ -55,7 +57,9 @@ def report(
     found = gather([Path(run) for run in runs], read_baseline(Path(baseline)) if baseline else None)
     shifts = _shifts(found.results, measure_images)
     notes = (*found.notes, *shifts.notes)
-    made = [*(_compared(found) if compare else ()), *sections(found.results, shifts.found)]
+    options = {"--out": out, "--baseline": baseline, "--readme": readme}
+    measuring = _measuring(runs, options, compare)
+    made = [*(_compared(found) if compare else ()), *sections(found.results, shifts.found, measuring)]
     for note in notes:
         say(note)
     if readme is not None:
@@ -108,22 +112,33 @@ def _compared(found: Gathered) -> list[Section]:
     return [comparison.section(*found.results)]
 
 
+def _measuring(
+    runs: Sequence[str | os.PathLike[str]], options: Mapping[str, str | os.PathLike[str] | None], compare: bool
+) -> str:
+    """The command of this report with --measure: one about fewer runs would take its place."""
+    given = [word for name, value in options.items() if value is not None for word in (name, os.fspath(value))]
+    words = ["covshift", "report", *(os.fspath(run) for run in runs), *given, *(["--compare"] if compare else [])]
+    return shlex.join([*words, "--measure", "1000"])
+
+
 def _write(file: Path, text: str) -> None:
     with replacing(file) as part:
         part.write_text(text, encoding="utf-8")
 
 
-def sections(results: Sequence[Result], shifts: Mapping[str, Shift] | None = None) -> list[Section]:
-    """All that is shown of the results."""
-    measured = shifts or {}
+def sections(
+    results: Sequence[Result], shifts: Mapping[str, Shift] | None = None, measuring: str = distances.MEASURE
+) -> list[Section]:
+    """All that is shown of the results; `measuring` is the command for what was not measured yet."""
+    measured, found = shifts or {}, metric(results)
     return [
         overview.section(results),
         corruptions.section(results),
-        batches.section(results),
-        architectures.section(results, measured),
+        batches.section(results, found),
+        architectures.section(results, measured, found),
         natural.section(results),
-        distances.section(results, measured),
-        theory.section(results, measured),
+        distances.section(results, measured, measuring),
+        theory.section(results, measured, found, measuring),
     ]
 
 
@@ -132,4 +147,4 @@ def _title(found: Gathered) -> str:
     if len(runs) <= 3:
         return f"Covariate shift: {', '.join(runs)}"
     models = len({result.run.model_digest for result in found.results})
-    return f"Covariate shift: {models} models" + ("" if models == len(runs) else f" in {len(runs)} runs")
+    return f"Covariate shift: {plural(models, 'model')}" + ("" if models == len(runs) else f" in {len(runs)} runs")

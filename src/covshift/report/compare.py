@@ -15,14 +15,17 @@ from covshift.report.sheet import Cell, Sheet, change, percent
 def section(first: Result, second: Result) -> Section:
     """A table and a chart for every method that both runs have."""
     methods = [name for name in first.run.settings.methods if name in first.table and name in second.table]
+    asked = dict.fromkeys([*first.run.settings.methods, *second.run.settings.methods])
+    alone = [name for name in asked if (name in first.table) != (name in second.table)]
     if not methods:
         raise CovshiftError(
             f"expected two runs with a method in common, got {', '.join(first.methods)} and {', '.join(second.methods)}"
         )
     text = (
         f"Differences are {second.name} minus {first.name}, in points, with 95 % intervals that take the runs for "
-        "independent; bold ones leave out zero. Conditions that only one of the runs has are left out."
+        "independent; bold ones leave out zero. Conditions that only one of the runs has are left out"
     )
+    text += f", and so are the methods {', '.join(alone)}." if alone else "."
     parts: list[Sheet | Figure] = []
     for method in methods:
         lines = compare(first, second, method)
@@ -58,7 +61,9 @@ def _table(
         for label, among, found in lines
     )
     told = sum(found.significant for _, _, found in lines)
-    notes = [f"{told} of {len(lines)} differences are more than chance; of 20 without a cause, one would look so"]
+    notes = [
+        f"{told} of {len(lines)} differences are more than chance; without a cause, fewer than one in 20 would look so"
+    ]
     if first.images != second.images:
         notes.append("the two runs are on different images")
     title = f"{method}: error in %"

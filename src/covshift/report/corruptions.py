@@ -6,19 +6,28 @@ from covshift.bench.methods import SCENARIOS
 from covshift.corruptions import names
 from covshift.report.figure import METHOD_COLOURS, Figure, Row, data, figure, in_percent, palette
 from covshift.report.naming import file_name
-from covshift.report.parts import Gap, Part, Section
+from covshift.report.parts import Gap, Part, Section, lacking
 from covshift.report.results import Result
 from covshift.report.sheet import EMPTY, Cell, Sheet, change, percent
+
+_CORRUPT = "covshift bench --out RUN --extend --corruptions all --methods none"
 
 
 def section(results: Sequence[Result]) -> Section:
     """Bars and tables for all models."""
-    text = "Mean over the severities of each corruption. The last four are those on which N is chosen."
+    text = "Mean over the severities of each corruption. Holdout corruptions, where shown, come last."
     parts: list[Part] = [*bars(results), *(table(result) for result in results if _shown(result))]
     if not parts:
-        reason = "no corruption has all of its severities yet"
-        parts = [Gap("Errors by corruption", reason, "covshift bench --out RUN, with the run's settings, goes on")]
+        parts = [_gap(results)]
     return Section("corruptions", "By corruption", text, tuple(parts))
+
+
+def _gap(results: Sequence[Result]) -> Gap:
+    title, unfinished = "Errors by corruption", [result for result in results if result.left]
+    if not unfinished:
+        return lacking(title, "no run has corruptions as the model is (method none)", results, _CORRUPT)
+    commands = [result.run.settings.command(str(result.folder)) for result in unfinished]
+    return Gap(title, "no corruption has all of its severities yet", "\n".join(commands))
 
 
 def _shown(result: Result) -> list[str]:

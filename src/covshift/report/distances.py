@@ -7,9 +7,9 @@ import numpy as np
 from covshift.corruptions import category, names
 from covshift.data.condition import CLEAN
 from covshift.report.figure import BLUE, GREEN, KIND_COLOURS, ORANGE, Figure, Row, data, figure, legend, palette
-from covshift.report.measure import MEASURES, Shift
+from covshift.report.measure import MEASURES, Shift, measurable
 from covshift.report.naming import file_name
-from covshift.report.parts import Part, Section, lacking
+from covshift.report.parts import Gap, Part, Section, lacking
 from covshift.report.results import Result
 from covshift.report.sheet import Cell, Sheet
 
@@ -17,7 +17,7 @@ PANELS = {"none": "(i) as it is", "full": "(ii) adapted", "reverse": "(iii) adap
 KINDS = ("noise", "blur", "weather", "digital")
 MEASURE = "covshift report RUN --measure 1000"
 _REVERSE = "covshift bench --out RUN --extend --methods reverse"
-_ALL = "covshift bench --out RUN --extend --corruptions all"
+_ALL = "covshift bench --out RUN --extend --corruptions all --severities 1,2,3,4,5"
 PUBLISHED = {
     "none": (5.84, 11.04, 11.21, 6.97),
     "full": (4.14, 5.65, 7.80, 4.14),
@@ -27,8 +27,8 @@ PUBLISHED = {
 _PANEL = 250  # px
 
 
-def section(results: Sequence[Result], shifts: Mapping[str, Shift]) -> Section:
-    """Scatter plots, layers, heat maps and maps of all runs that were measured."""
+def section(results: Sequence[Result], shifts: Mapping[str, Shift], measuring: str = MEASURE) -> Section:
+    """Scatter plots, layers, heat maps and maps of all runs that were measured; `measuring` is the command for that."""
     text = (
         "The distance is between the statistics that the model came with and those of a condition: the normalised "
         "Wasserstein distance, averaged over layers, where nothing else is said."
@@ -38,8 +38,12 @@ def section(results: Sequence[Result], shifts: Mapping[str, Shift]) -> Section:
         if result.name not in shifts:
             continue
         shift = shifts[result.name]
-        parts += [*scatter(result, shift), *prediction(result, shift), layers(result, shift)]
+        parts += [*scatter(result, shift), *prediction(result, shift, measuring), layers(result, shift)]
         parts += [*tsne(result, shift), heat_map(result, shift)]
+        planned = measurable(result)
+        if missing := set(planned) - {each.condition for each in shift.conditions}:
+            reason = f"distances were measured in {len(planned) - len(missing)} of {len(planned)} conditions"
+            parts.append(Gap(f"{result.name}: distances in all conditions", reason, measuring))
     forward = [r for r in results if r.name in shifts and r.shared and not r.table.get("reverse")]
     if forward:
         reason = "it takes the method reverse, on the clean images with the statistics of a condition"
@@ -47,7 +51,7 @@ def section(results: Sequence[Result], shifts: Mapping[str, Shift]) -> Section:
     unmeasured = [r for r in results if r.adaptable and r.name not in shifts]
     if unmeasured or not parts:
         reason = "how far conditions are from the source was not measured (shift.json)"
-        parts.append(lacking("Distances, layers and the map of conditions", reason, unmeasured, MEASURE))
+        parts.append(lacking("Distances, layers and the map of conditions", reason, unmeasured, then=measuring))
     return Section("distances", "How far the data have moved", text, tuple(parts))
 
 
@@ -105,14 +109,15 @@ def scatter(result: Result, shift: Shift) -> list[Figure]:
     fits = alt.Chart().mark_line(opacity=0.6, clip=True).encode(x=x, y="fit:Q", color=color, detail="kind:N")
     fits = fits.transform_filter("isValid(datum.fit)")
     chart = (
-        alt.layer(points, fits, data=data([*rows, *lines]))
+        alt.layer(points, *([fits] if lines else []), data=data([*rows, *lines]))
         .properties(width=_PANEL, height=_PANEL)
         .facet(alt.Facet("panel:N", title=None), columns=3)
     )
     told = [f"{panel}: {value:.2f}" for panel, value in _correlations(rows).items()]
-    caption = f"Correlations: {', '.join(told)}. Lines are fitted to the holdout corruption of a kind."
+    sentences = [f"Correlations: {', '.join(told)}."] if told else []
+    sentences += ["Lines are fitted to the holdout corruption of a kind."] if lines else []
     title = f"{result.name}: distance and error"
-    return [figure(f"distance-{file_name(result)}", title, caption, chart, rows, wide=True)]
+    return [figure(f"distance-{file_name(result)}", title, " ".join(sentences), chart, rows, wide=True)]
 
 
 def _chosen(rows: Sequence[Row], panel: str, kind: str, used: str) -> tuple[np.ndarray, np.ndarray]:
@@ -143,7 +148,7 @@ def _correlations(rows: Sequence[Row]) -> dict[str, float]:
     return told
 
 
-def prediction(result: Result, shift: Shift) -> list[Part]:
+def prediction(result: Result, shift: Shift, measuring: str = MEASURE) -> list[Part]:
     """What the line through a kind's holdout corruption predicts for its test corruptions."""
     rows = errors(result, shift)
     title = f"{result.name}: error predicted from distance, in %"
@@ -163,7 +168,7 @@ def prediction(result: Result, shift: Shift) -> list[Part]:
             lines.append(tuple(map(Cell, [*cells, f"{slope:.2f}", f"{intercept:.2f}", f"{published:.2f}"])))
     if not lines:
         reason = "it takes a holdout corruption and a test corruption of one kind, at several severities"
-        return [lacking(title, reason, [result], _ALL)]
+        return [lacking(title, reason, [result], _ALL, measuring)]
     columns = ("error", "kind", "true", "predicted", "|Δ|", "holdout", "fitted", "holdout |Δ|", "slope", "intercept")
     note = "The last column is the paper's |Δ|, of a ResNet-50 on ImageNet-C."
     return [
@@ -179,8 +184,9 @@ def layers(result: Result, shift: Shift) -> Figure:
     rows = []
     for measure in MEASURES:
         means = np.mean([each.distances[measure] for each in corrupted], axis=0)
+        largest = means.max() or 1.0  # nothing has moved at all where that is 0
         rows += [
-            {"layer": path, "measure": measure, "distance": float(f"{mean:.5g}"), "share": round(mean / means.max(), 4)}
+            {"layer": path, "measure": measure, "distance": float(f"{mean:.5g}"), "share": round(mean / largest, 4)}
             for path, mean in zip(shift.layers, means, strict=True)
         ]
     colours = dict(zip(MEASURES, (BLUE, ORANGE, GREEN), strict=True))
@@ -227,8 +233,10 @@ def tsne(result: Result, shift: Shift) -> list[Figure]:
         color=alt.Color("kind:N", legend=legend(kinds), scale=palette(kinds, KIND_COLOURS)),
     )
     tracks = base.mark_line(opacity=0.35).encode(detail="corruption:N", order="severity:Q")
+    severity = alt.Size("severity:Q", legend=None, scale=alt.Scale(domain=[0, 5], range=[15, 110]))
     points = base.mark_circle(opacity=0.9).encode(
-        size=alt.Size("severity:Q", legend=None, scale=alt.Scale(domain=[0, 5], range=[15, 110])),
+        # By severity the clean images would be the smallest point, and they are what others are looked at from.
+        size=alt.condition("datum.kind == 'clean'", alt.value(150), severity),
         tooltip=["corruption:N", "severity:Q"],
     )
     chart = (tracks + points).properties(width="container", height=300)

@@ -20,6 +20,7 @@ WIDTH = 460
 # Okabe and Ito's colours, which also people who are colour-blind can tell apart, without black and yellow.
 BLUE, ORANGE, GREEN, RED, PINK, SKY = "#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9"
 COLOURS = (BLUE, ORANGE, GREEN, PINK, SKY, RED, "#8C8C8C", "#AA7744", "#6F63BB", "#7FA000")
+# Shapes with an area, as filled ones are drawn; one fewer than colours, so that pairs of both last for 90 names.
 SHAPES = (
     "circle",
     "square",
@@ -27,13 +28,16 @@ SHAPES = (
     "diamond",
     "cross",
     "triangle-down",
-    "stroke",
-    "arrow",
+    "triangle-right",
+    "triangle-left",
     "wedge",
-    "triangle",
 )
 METHOD_COLOURS = {"none": ORANGE, "partial": SKY, "full": BLUE}
 KIND_COLOURS = {"noise": BLUE, "blur": ORANGE, "weather": GREEN, "digital": PINK, "clean": "#8C8C8C"}
+
+UNADAPTED = "no adaptation"
+_DASHES = ([1, 0], [8, 3], [8, 3, 2, 3], [4, 2])
+_DOTS = [2, 3]
 
 _PHONE = 300  # px that a chart has on a phone
 _INK = "currentColor"  # so that the page's own colour, light or dark, is taken
@@ -164,15 +168,18 @@ def batch_sizes() -> Any:
     """The axis of n."""
     import altair
 
-    axis = altair.Axis(grid=False, labelOverlap=True, format="~d")
+    axis = altair.Axis(grid=False, labelOverlap=True, labelSeparation=4, format="~d")
     return altair.X("n:Q", title="batch size n", scale=altair.Scale(type="log", base=2, nice=False), axis=axis)
 
 
-def over_batch_sizes(rows: Sequence[Row], title: str, dashes: Mapping[str, list[int]]) -> "altair.TopLevelMixin":
-    """`error` over `n`, a colour for each `model`, and dashes for each `prior`."""
+def over_batch_sizes(rows: Sequence[Row], title: str) -> "altair.TopLevelMixin":
+    """`error` over `n`, a colour for each `model`, and dashes for each `prior`, of which `UNADAPTED` comes last."""
     import altair as alt
 
-    models = list(dict.fromkeys(str(row["model"]) for row in rows))
+    models, priors = (list(dict.fromkeys(str(row[name]) for row in rows)) for name in ("model", "prior"))
+    adapted = [name for name in priors if name != UNADAPTED]
+    dashes = {name: _DASHES[place % len(_DASHES)] for place, name in enumerate(adapted)}
+    dashes |= {UNADAPTED: _DOTS} if UNADAPTED in priors else {}
     scale = alt.Scale(domain=list(dashes), range=list(dashes.values()))
     base = alt.Chart(data(rows)).encode(
         x=batch_sizes(),

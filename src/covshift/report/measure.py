@@ -58,7 +58,7 @@ class Measured(BaseModel):
 class Expected(BaseModel):
     """What theory has to say of n and N: √L, averaged over layers and over test conditions of middle severity."""
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, allow_inf_nan=False)
 
     n: int
     prior: float
@@ -100,6 +100,11 @@ class Shift(BaseModel):
         return self
 
 
+def measurable(result: Result) -> list[Condition]:
+    """The conditions of a run that have a distance: a mixture has no statistics of its own."""
+    return [condition for condition in result.run.settings.plan.conditions if condition != MIXED]
+
+
 def read_shift(result: Result) -> Shift | None:
     """What was measured of a run; None where nothing was."""
     file = result.folder / _FILE
@@ -129,9 +134,9 @@ def measure(result: Result, images: int) -> Shift | None:
         images: how many of the run's images to take.
     """
     run, settings = result.run, result.run.settings
-    conditions = [condition for condition in settings.plan.conditions if condition != MIXED]
+    conditions, wanted = measurable(result), min(images, result.image_count)
     held = _held(result)
-    if held and held.images == images and [each.condition for each in held.conditions] == conditions:
+    if held and held.images == wanted and [each.condition for each in held.conditions] == conditions:
         return held
     model = open_model_of(settings)
     if not any(map(holds_statistics, model.module.modules())):

@@ -40,6 +40,18 @@ def uneven(results: Sequence[Result]) -> tuple[str, ...]:
     return tuple(notes)
 
 
+def unshuffled(results: Sequence[Result]) -> tuple[str, ...]:
+    """What has to be said where images did not come in a random order."""
+    sorted_ones = [result for result in results if result.run.settings.order != "shuffled"]
+    order = _grouped(sorted_ones, lambda result: f"in the order {result.run.settings.order}")
+    return (f"images were not shuffled, {order}",) if sorted_ones else ()
+
+
+def with_notes(caption: str, notes: Sequence[str]) -> str:
+    """A caption, and what else has to be said, as sentences."""
+    return " ".join([caption, *(f"{note[0].upper()}{note[1:]}." for note in notes)]).strip()
+
+
 def _grouped(results: Sequence[Result], tell: Callable[[Result], str]) -> str:
     groups: dict[str, list[str]] = {}
     for result in results:
@@ -48,8 +60,8 @@ def _grouped(results: Sequence[Result], tell: Callable[[Result], str]) -> str:
 
 
 def _images(result: Result) -> str:
-    run = result.run
-    return f"{min(run.settings.limit or run.data_images, run.data_images):,} of {run.settings.data}"
+    seed = f" (seed {result.subset_seed})" if result.subset_seed else ""
+    return f"{result.image_count:,} of {result.run.settings.data}{seed}"
 
 
 def _conditions(result: Result) -> str:

@@ -21,6 +21,8 @@ _FAMILIES = {
     "convnext": "ConvNeXt",
 }
 _NORMS = {"GN": r"([-_.]|(?<=\d))(gn|group_?norm)(?![a-z])", "Fixup": r"[-_.]?fixup"}
+WITHOUT = tuple(_NORMS)
+"""Ways to normalise that hold no statistics, so that there is nothing to adapt."""
 _LARGE = r"(?<![a-z])(wsl|ig\d|ig-|instagram|swsl|ssl_yfcc|in2[12]k|laion|clip(?![a-z])|jft|noisy_?student)"
 
 

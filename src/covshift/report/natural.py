@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 
 from covshift.data.condition import CLEAN, MIXED, Condition
-from covshift.report.figure import Row, figure, over_batch_sizes
+from covshift.report.figure import UNADAPTED, Row, figure, over_batch_sizes
+from covshift.report.metric import unshuffled, with_notes
 from covshift.report.parts import Gap, Part, Section, lacking
 from covshift.report.results import Result
 from covshift.report.sheet import EMPTY, Cell, Sheet, change, percent
@@ -11,7 +12,7 @@ from covshift.report.sheet import EMPTY, Cell, Sheet, change, percent
 _TOP5 = 5
 _MIXED = "covshift bench --out RUN --extend --mixed"
 _NATURAL = "covshift bench --model MODEL --data folder:DIR --corruptions none --methods none,full --out runs/NAME"
-_SIZES = "covshift bench --out RUN --extend --methods batch:n=8,N=0,batch:n=64,N=0,batch:n=512,N=0"
+_SIZES = "covshift bench --out RUN --extend --clean --methods batch:n=8,N=0,batch:n=64,N=0,batch:n=512,N=0"
 
 
 def section(results: Sequence[Result]) -> Section:
@@ -21,8 +22,8 @@ def section(results: Sequence[Result]) -> Section:
         "its own, it should neither help nor harm much."
     )
     parts: list[Part] = [table(results)] if any(_lines(result) for result in results) else []
-    pure = [result for result in results if result.shared and not result.rate("none", MIXED)]
-    if pure or not any(result.shared for result in results):
+    pure = [result for result in results if result.planned and not result.rate("none", MIXED)]
+    if pure or not any(result.planned for result in results):
         reason = "it takes the control in which every image has a corruption of its own"
         parts.append(lacking("Mixed corruptions", reason, pure, _MIXED))
     if not any(result.natural for result in results):
@@ -56,28 +57,30 @@ def table(results: Sequence[Result]) -> Sheet:
 
 
 def curves(results: Sequence[Result]) -> list[Part]:
-    """The error on images as they are, by batch size, with the least prior that was run with several."""
+    """The error on images as they are, by batch size, with the least prior of those that were run with most sizes."""
     rows: list[Row] = []
+    drawn: list[Result] = []
     for result in results:
         lines: dict[float, dict[int, float]] = {}
         for (n, N), name in sorted(result.batches.items()):
             if rate := result.rate(name):
                 lines.setdefault(N, {})[n] = rate.value
-        least = min((N for N, line in lines.items() if len(line) > 1), default=None)
-        if least is None:
+        most = max(map(len, lines.values()), default=0)
+        if most < 2:
             continue
+        drawn.append(result)
+        least = min(N for N, line in lines.items() if len(line) == most)
         sizes = list(lines[least])
         rows += [_row(result, f"N = {least:g}", n, value) for n, value in lines[least].items()]
         if none := result.rate("none"):
-            rows += [_row(result, "no adaptation", n, none.value) for n in (sizes[0], sizes[-1])]
+            rows += [_row(result, UNADAPTED, n, none.value) for n in (sizes[0], sizes[-1])]
     title = "Error on images as they are, by batch size"
     if not rows:
-        able = [result for result in results if result.adaptable and result.rate("none")]
+        able = [result for result in results if result.adaptable]
         return [lacking(title, "it takes clean images and several batch sizes", able, _SIZES)]
-    kinds = sorted({str(row["prior"]) for row in rows})
-    dashes = {name: [2, 3] if name == "no adaptation" else [1, 0] for name in kinds}
-    chart = over_batch_sizes(rows, "top-1 error in %", dashes)
-    return [figure("natural-batches", title, "With the least prior N that was run.", chart, rows, wide=True)]
+    caption = with_notes("With the least prior N of those that were run with most batch sizes.", unshuffled(drawn))
+    chart = over_batch_sizes(rows, "top-1 error in %")
+    return [figure("natural-batches", title, caption, chart, rows, wide=True)]
 
 
 def _row(result: Result, prior: str, n: int, value: float) -> Row:

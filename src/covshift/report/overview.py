@@ -3,13 +3,16 @@
 from collections.abc import Sequence
 
 from covshift.bench.methods import SCENARIOS
+from covshift.bench.table import why_no_mce
 from covshift.data.condition import CLEAN
 from covshift.report.figure import METHOD_COLOURS, Figure, data, figure, in_percent, palette, shapes
-from covshift.report.metric import uneven
-from covshift.report.parts import Gap, Section
+from covshift.report.metric import uneven, unshuffled
+from covshift.report.naming import WITHOUT, norm
+from covshift.report.parts import Gap, Section, lacking
 from covshift.report.results import Result
-from covshift.report.sheet import EMPTY, Cell, Sheet, change, percent, plain, signed
+from covshift.report.sheet import EMPTY, Cell, Sheet, bound, change, percent, plain, signed
 
+_PARTIAL = "covshift bench --out RUN --extend --methods partial"
 _WORDS = {"full": "full adaptation", "partial": "partial adaptation"}
 
 
@@ -32,7 +35,9 @@ def sentence(result: Result) -> str:
         text += f" (in {len(result.shared)} of {len(result.planned)} conditions so far)"
     method = result.adapted_in(conditions)
     if method is None or (gain := result.gain(method, conditions)) is None:
-        return f"{text}. It was not adapted."
+        kind = norm(result)
+        why = f": {kind} holds no statistics" if kind in WITHOUT else ""
+        return f"{text}. It was not adapted{why}."
     words = _WORDS.get(method, method)
     low, high = sorted(abs(value) for value in gain[1:])
     if gain.high < 0:
@@ -41,12 +46,12 @@ def sentence(result: Result) -> str:
         return f"{text}. {words.capitalize()} costs {100 * gain.value:.1f} more (95 % interval {_range(low, high)})."
     return (
         f"{text}. {words.capitalize()} changes that by {signed(gain.value)} points, which may be chance "
-        f"(95 % interval {signed(gain.low)} to {signed(gain.high)})."
+        f"(95 % interval {bound(gain.low)} to {bound(gain.high)})."
     )
 
 
 def _range(low: float, high: float) -> str:
-    return f"{100 * low:.1f} to {100 * high:.1f}"
+    return f"{bound(low)} to {bound(high)}".replace("+", "")
 
 
 def section(results: Sequence[Result]) -> Section:
@@ -56,7 +61,10 @@ def section(results: Sequence[Result]) -> Section:
         "for the model as it is (none), normalised by every 8 images and a prior of N (partial), and by all images of "
         "a condition (full). Δ is what the last of these changes; bold where chance is no explanation."
     )
-    return Section("overview", "Overview", text, (table(results), *chart(results)))
+    able = [result for result in results if result.planned and norm(result) == "BN"]
+    without = [result for result in able if "partial" not in result.run.settings.methods]
+    gaps = [lacking("Partial adaptation", "it was not run", without, _PARTIAL)] if without else []
+    return Section("overview", "Overview", text, (table(results), *chart(results), *gaps))
 
 
 def table(results: Sequence[Result]) -> Sheet:
@@ -74,14 +82,13 @@ def table(results: Sequence[Result]) -> Sheet:
         line += [*(plain(result.mce(name)) for name in SCENARIOS), _mce_change(result)] if measured else []
         lines.append(tuple(line))
     notes = [_unfinished(result) for result in results if len(result.shared) < len(result.planned)]
-    notes += [
-        f"{result.name}: images in the order {result.run.settings.order}, not shuffled"
-        for result in results
-        if result.run.settings.order != "shuffled"
-    ]
+    given = [r.name for r in results if r.prior is not None and r.run.settings.prior is not None]
+    notes += [f"N was given, not searched: {', '.join(given)}"] if given else []
     yardsticks = {result.yardstick.name for result in measured if result.yardstick}
     notes += [f"mCE: {name} = 100" for name in sorted(yardsticks)]
-    notes += uneven(results)
+    reasons = dict.fromkeys(why_no_mce(result.run, result.yardstick) for result in results if result.planned)
+    notes += [f"no mCE: {reason}" for reason in reasons if reason is not None]
+    notes += [*unshuffled(results), *uneven(results)]
     return Sheet("overview", "Error in % without and with adaptation", tuple(columns), tuple(lines), tuple(notes))
 
 

@@ -52,11 +52,11 @@ def page(
 
 def facts(result: Result) -> list[Fact]:
     """The settings and versions of a run, those that were left alone left out."""
-    run = result.run
+    run, folder = result.run, result.folder.resolve().name
     chosen = run.settings.model_dump(exclude_defaults=True)
     found = {
-        "folder": result.folder.name,
-        "command": run.settings.command(result.folder.name),
+        "folder": folder,
+        "command": run.settings.command(folder),
         "model digest": run.model_digest[:16],
         "parameters": f"{run.model_params:,}",
         "data": f"{run.settings.data}, {run.data_images:,} images, digest {run.data_digest}",

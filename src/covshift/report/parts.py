@@ -23,12 +23,12 @@ class Gap(NamedTuple):
     command: str
 
 
-def lacking(title: str, reason: str, results: Sequence[Result], command: str) -> Gap:
-    """A gap that these results leave, with the command for each; RUN stands for the folder."""
-    if not results:
-        return Gap(title, reason, command)
-    commands = [command.replace("RUN", shlex.quote(str(result.folder))) for result in results]
-    return Gap(title, f"{reason} ({', '.join(result.name for result in results)})", "\n".join(commands))
+def lacking(title: str, reason: str, results: Sequence[Result], each: str = "", then: str = "") -> Gap:
+    """A gap that these results leave: what to run for each of them, where RUN is the folder, and what to run then."""
+    told = f"{reason} ({', '.join(result.name for result in results)})" if results else reason
+    folders = [shlex.quote(str(result.folder)) for result in results] or ["RUN"]
+    commands = [each.replace("RUN", folder) for folder in folders]
+    return Gap(title, told, "\n".join(filter(None, [*commands, then])))
 
 
 Part = Sheet | Figure | Gap

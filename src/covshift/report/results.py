@@ -74,10 +74,19 @@ class Result:
         return not self.run.settings.corruptions
 
     @property
+    def image_count(self) -> int:
+        """How many images the run was shown in a condition."""
+        return min(self.run.settings.limit or self.run.data_images, self.run.data_images)
+
+    @property
+    def subset_seed(self) -> int | None:
+        """The seed that its images were drawn with; None where they are all there are."""
+        return self.run.settings.seed if self.image_count < self.run.data_images else None
+
+    @property
     def images(self) -> tuple[object, ...]:
         """What says which images the run was shown."""
-        settings = self.run.settings
-        return (self.run.data_digest, settings.limit, settings.seed if settings.limit else None)
+        return (self.run.data_digest, self.image_count, self.subset_seed)
 
     @cached_property
     def adapted(self) -> str | None:
@@ -92,7 +101,7 @@ class Result:
     @property
     def adaptable(self) -> bool:
         """Whether the model is known to hold statistics: other methods than `none` take them."""
-        return any(name != "none" for name in self.methods)
+        return any(method.kind != "none" for method in self.run.settings.all_methods)
 
     @cached_property
     def prior(self) -> float | None:
@@ -158,15 +167,17 @@ def gather(paths: Iterable[Path], baseline: Baseline | None = None) -> Gathered:
         paths: run folders, or folders that hold some.
         baseline: what mCE is measured against; by default AlexNet, on ImageNet.
     """
-    folders = []
+    folders: dict[Path, Path] = {}  # each once, however it is spelled
     for path in paths:
         if not path.is_dir():
             raise CovshiftError(f"there is no run in {path}: expected a folder that covshift bench --out has made")
-        folders += run_folders(path)
+        for folder in run_folders(path):
+            folders.setdefault(folder.resolve(), folder)
     notes, stores = [], []
-    for folder in dict.fromkeys(folders):
+    for folder in folders.values():
         try:
             store = Store(folder)
+            _check_methods(store)
             if store.rows():
                 stores.append(store)
             else:
@@ -183,6 +194,16 @@ def gather(paths: Iterable[Path], baseline: Baseline | None = None) -> Gathered:
     return Gathered(tuple(results), tuple(notes))
 
 
+def _check_methods(store: Store) -> None:
+    for name in dict.fromkeys(row.method for row in store.rows()):
+        try:
+            parse_method(name)
+        except CovshiftError as error:
+            raise CovshiftError(
+                f"{store.folder} has rows of a method that this covshift cannot read: {error}"
+            ) from error
+
+
 @lru_cache(maxsize=1 << 16)
 def _rate(errors: int, images: int) -> Rate:
     """The same rates are asked for again and again, by every table and figure."""
@@ -193,7 +214,7 @@ def _labels(folders: Sequence[Path]) -> list[str]:
     """The folders' names, with as much of the path as it takes to tell them apart."""
     whole = [folder.resolve().parts for folder in folders]
     for depth in range(1, max(map(len, whole)) + 1):
-        labels = ["/".join(parts[-depth:]) for parts in whole]
+        labels = [Path(*parts[-depth:]).as_posix() for parts in whole]
         if len(set(labels)) == len(labels):
             break
     return labels

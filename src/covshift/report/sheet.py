@@ -2,6 +2,7 @@
 
 import csv
 import io
+import re
 from collections.abc import Callable
 from html import escape
 from typing import NamedTuple
@@ -61,7 +62,7 @@ def plain(value: float | None) -> Cell:
 
 def change(found: Difference | None) -> Cell:
     """A change in points, with its sign, marked where its interval leaves out zero."""
-    return Cell(signed(found.value), signed(found.low), signed(found.high), found.significant) if found else EMPTY
+    return Cell(signed(found.value), bound(found.low), bound(found.high), found.significant) if found else EMPTY
 
 
 def signed(value: float) -> str:
@@ -71,6 +72,16 @@ def signed(value: float) -> str:
     ('-12.3', '+0.0')
     """
     return f"{round(100 * value, 1) + 0.0:+.1f}"
+
+
+def bound(value: float) -> str:
+    """The end of an interval, with as many digits as it takes to see on which side of zero it is.
+
+    >>> bound(-0.123), bound(-0.0001)
+    ('-12.3', '-0.01')
+    """
+    digits = next((digits for digits in range(1, 5) if round(100 * value, digits)), 1)
+    return f"{round(100 * value, digits) + 0.0:+.{digits}f}"
 
 
 def as_html(sheet: Sheet) -> str:
@@ -101,7 +112,8 @@ _WORDS = ' class="words"'
 
 def _words(sheet: Sheet) -> list[bool]:
     """For each column, whether it has words, which begin at the left, and no numbers."""
-    return [all(not _number(line[place].text) for line in sheet.lines) for place in range(len(sheet.columns))]
+    columns = [[line[place].text for line in sheet.lines] for place in range(len(sheet.columns))]
+    return [any(texts) and not any(map(_number, texts)) for texts in columns]
 
 
 def _number(text: str) -> bool:
@@ -127,16 +139,25 @@ def as_csv(sheet: Sheet) -> str:
     return file.getvalue()
 
 
+def markdown(text: str) -> str:
+    r"""A text that Markdown shows as it is; some dialects know no backslash before `<`.
+
+    >>> markdown("my_net <b>"), markdown("|Δ|")
+    ('my\\_net &lt;b&gt;', '\\|Δ\\|')
+    """
+    return re.sub(r"([\\`*_\[|])", r"\\\1", escape(text, quote=False))
+
+
 def as_markdown(sheet: Sheet) -> str:
     """For a README; the interval follows in small print."""
 
     def cell(each: Cell) -> str:
-        text = each.text.replace("|", "\\|")
+        text = markdown(each.text)
         text = f"**{text}**" if each.strong and text else text
         return f"{text} <sub>{each.low} to {each.high}</sub>" if each.low != each.high else text
 
     lines = [
-        [name.replace("|", "\\|") for name in sheet.columns],
+        [markdown(name) for name in sheet.columns],
         ["---", *("---" if left else "---:" for left in _words(sheet)[1:])],
         *([cell(each) for each in line] for line in sheet.lines),
     ]
@@ -146,6 +167,9 @@ def as_markdown(sheet: Sheet) -> str:
 _LATEX = {
     **{char: f"\\{char}" for char in "&%$#_{}"},
     "\\": "\\textbackslash{}",
+    "|": "\\textbar{}",
+    "<": "\\textless{}",
+    ">": "\\textgreater{}",
     "~": "\\textasciitilde{}",
     "^": "\\textasciicircum{}",
     "Δ": "$\\Delta$",
@@ -160,11 +184,11 @@ def as_latex(sheet: Sheet) -> str:
     """For a paper: a tabular with booktabs' rules; without intervals, for which a page has no room."""
 
     def text(value: str) -> str:
-        if value[:1] in "+-" and value[1:].replace(".", "", 1).isdigit():
-            return f"${value}$"
         return "".join(_LATEX.get(char, char) for char in value)
 
     def cell(each: Cell) -> str:
+        if each.text[:1] in "+-" and each.text[1:].replace(".", "", 1).isdigit():
+            return f"$\\mathbf{{{each.text}}}$" if each.strong else f"${each.text}$"
         return f"\\textbf{{{text(each.text)}}}" if each.strong and each.text else text(each.text)
 
     lines = [

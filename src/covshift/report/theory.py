@@ -5,10 +5,11 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from covshift.bench.methods import GRID_IMAGES, GRID_PRIORS
+from covshift.report.batches import GRID
 from covshift.report.distances import MEASURE
 from covshift.report.figure import Figure, Row, batch_sizes, by_prior, data, figure
 from covshift.report.measure import Shift
-from covshift.report.metric import Metric, metric
+from covshift.report.metric import Metric
 from covshift.report.naming import file_name
 from covshift.report.parts import Part, Section, lacking
 from covshift.report.results import Result
@@ -17,26 +18,28 @@ from covshift.shift import bounds
 _SHIFTS, _RATIOS = (0.25, 0.5, 1.0), (0.75, 1.0, 1.5)
 
 
-def section(results: Sequence[Result], shifts: Mapping[str, Shift]) -> Section:
-    """The theory for models that were measured, and for imagined shifts."""
+def section(results: Sequence[Result], shifts: Mapping[str, Shift], found: Metric, measuring: str = MEASURE) -> Section:
+    """The theory for models that were measured, and for imagined shifts; `measuring` is the command for that."""
     text = (
         "Normalising by n images and a prior of N is wrong by at least √L on average, a distance. A small batch is "
         "noisy, a large prior is biased towards the source; where the lines cross, the best N changes."
     )
-    found = metric(results)
     parts: list[Part] = []
     for result in results:
         if result.name in shifts:
             parts += measured(result, shifts[result.name], found)
     if not parts:
         reason = "it takes the grid of n and N, and distances that were measured"
-        command = f"covshift bench --out RUN --extend --grid && {MEASURE}"
-        parts = [lacking("Theory and measurement", reason, [r for r in results if r.adaptable], command)]
+        able = [result for result in results if result.adaptable and result.run.settings.order == "shuffled"]
+        parts = [lacking("Theory and measurement", reason, able, GRID, measuring)]
     return Section("theory", "Theory", text, (*parts, simulation()))
 
 
 def measured(result: Result, shift: Shift, found: Metric) -> list[Figure]:
-    """√L, scaled to errors by a straight line, and the errors themselves as points."""
+    """√L, scaled to errors by a straight line, and the errors themselves as points.
+
+    The theory is of images that are drawn at random, and a line takes several n and N.
+    """
     import altair as alt
 
     pairs = [
@@ -45,7 +48,8 @@ def measured(result: Result, shift: Shift, found: Metric) -> list[Figure]:
         if (name := result.batches.get((each.n, each.prior))) is not None
         and (error := found.of(result, name)) is not None
     ]
-    if len({n for n, *_ in pairs}) < 2:
+    several = all(len({pair[place] for pair in pairs}) > 1 for place in (0, 1))
+    if not several or result.run.settings.order != "shuffled":
         return []
     roots, errors = np.array([pair[2] for pair in pairs]), np.array([pair[3] for pair in pairs])
     slope, intercept = np.polyfit(roots, errors, 1)
@@ -60,11 +64,13 @@ def measured(result: Result, shift: Shift, found: Metric) -> list[Figure]:
     points = base.mark_point(filled=True, size=30).encode(
         y=alt.Y("error:Q", title=found.axis, scale=scale), tooltip=["n:Q", "N:O", "error:Q", "theory:Q"]
     )
-    chart = (lines + points).properties(width="container", height=280)
-    caption = (
-        f"Points: {found.name}. Lines: {intercept:.1f} + {slope:.1f}·√L, the straight line that fits best; "
-        f"correlation {np.corrcoef(roots, errors)[0, 1]:.2f}."
-    )
+    correlation = f"correlation {np.corrcoef(roots, errors)[0, 1]:.2f}"
+    if slope > 0:
+        fit = f"Lines: {intercept:.1f} + {slope:.1f}·√L, the straight line that fits best; {correlation}."
+    else:
+        fit = f"It does not rise with √L ({correlation}), so there are no lines."
+    chart = alt.layer(*([lines] if slope > 0 else []), points).properties(width="container", height=280)
+    caption = f"Points: {found.name}. {fit}"
     return [figure(f"theory-{file_name(result)}", f"{result.name}: theory and measurement", caption, chart, rows)]
 
 
