@@ -52,7 +52,7 @@ def overview(runs: Mapping[str, tuple[Sequence[Row], Run]], baseline: Baseline |
     """A line for each run: the clean error as it is, the mean over its test corruptions by method, and mCE."""
     methods = [name for name in SCENARIOS if any(row.method == name for rows, _ in runs.values() for row in rows)]
     yardstick = baseline or AS_PUBLISHED
-    measured = {name for name, (_, run) in runs.items() if _why_no_mce(run, baseline) is None}
+    measured = {name for name, (_, run) in runs.items() if why_no_mce(run, baseline) is None}
     lines = []
     for name, (rows, run) in runs.items():
         rates = _rates(rows, methods)
