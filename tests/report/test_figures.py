@@ -56,6 +56,7 @@ def test_where_one_prior_was_run_none_is_the_best(tmp_path):
     (result,) = results(tmp_path, "a", methods="none,batch:n=8,N=16,batch:n=64,N=16")
     found = batches.grid_table(result, metric([result]))
     assert not any(cell.strong for line in found.lines for cell in line)
+    assert not batches.best([result], metric([result]))
 
 
 def test_the_best_prior_is_chosen_on_the_holdout_corruptions(tmp_path):

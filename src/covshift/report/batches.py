@@ -108,13 +108,13 @@ def _point(result: Result, prior: str, n: int, N: float | None, value: float | N
 
 
 def best(results: Sequence[Result], found: Metric) -> list[Figure]:
-    """The best N for each n, by model."""
+    """The best N for each n, by model; where only one was run, none is the best."""
     import altair as alt
 
     rows = [
         {"model": result.name, "n": n, "N": prior}
         for result in results
-        if _gridded(result)
+        if _gridded(result) and len({N for _, N in result.batches}) > 1
         for n, prior in chosen(result, found).items()
     ]
     if not rows:
