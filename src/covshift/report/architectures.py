@@ -36,7 +36,7 @@ def scatter(results: Sequence[Result], found: Metric) -> list[Part]:
         if clean is None or before is None:
             continue
         drawn.append(result)
-        after = found.of(result, result.adapted) if result.adapted else None
+        after = found.adapted(result)
         row = {
             "model": result.name,
             "family": family(result),
@@ -61,7 +61,7 @@ def _caption(results: Sequence[Result], found: Metric) -> str:
     """How many models are better in all of their runs that were adapted."""
     better: dict[str, bool] = {}
     for result in results:
-        before, after = found.of(result, "none"), found.of(result, result.adapted) if result.adapted else None
+        before, after = found.of(result, "none"), found.adapted(result)
         if before is not None and after is not None:
             digest = result.run.model_digest
             better[digest] = better.get(digest, True) and after < before
@@ -108,7 +108,7 @@ def norms(results: Sequence[Result], found: Metric) -> Sheet | Gap:
         columns: list[tuple[str, str]] = [("Fixup", "none"), ("GN", "none"), ("BN", "none")]
         values = [found.of(group[kind], method) if kind in group else None for kind, method in columns]
         batch_norm = group.get("BN")
-        values.append(found.of(batch_norm, batch_norm.adapted) if batch_norm and batch_norm.adapted else None)
+        values.append(found.adapted(batch_norm) if batch_norm else None)
         least = min((value for value in values if value is not None), default=None)
         cells = [EMPTY if value is None else Cell(f"{value:.1f}", strong=value == least) for value in values]
         lines.append((Cell(name), *cells))
@@ -138,8 +138,7 @@ def _before_after(
 ) -> Sheet | Gap:
     lines, shown = [], []
     for result in filter(wanted, results):
-        before = found.of(result, "none")
-        after = found.of(result, result.adapted) if result.adapted else None
+        before, after = found.of(result, "none"), found.adapted(result)
         if before is None or after is None:
             continue
         shown.append(result)

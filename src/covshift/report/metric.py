@@ -19,6 +19,10 @@ class Metric(NamedTuple):
     axis: str
     of: Callable[[Result, str], float | None]
 
+    def adapted(self, result: Result) -> float | None:
+        """The number by the method that stands for adaptation; None where the result has none."""
+        return self.of(result, result.adapted) if result.adapted else None
+
 
 def metric(results: Sequence[Result]) -> Metric:
     """The metric that all of these results have; those without corruptions, which have none, do not count."""
