@@ -15,7 +15,7 @@ from timing import best_seconds
 from torch import Tensor, nn
 
 import covshift
-from covshift._torchvision import torchvision
+from covshift.support.torchvision import torchvision
 
 BUDGET = 4 * 2**30
 

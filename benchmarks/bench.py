@@ -14,14 +14,14 @@ import torch
 from adapt import ResNet20
 from timing import best_seconds
 
-from covshift.allocator import keep_freed_memory
 from covshift.bench.evaluate import Evaluator
 from covshift.bench.methods import batch, parse_method
 from covshift.data import Condition
 from covshift.data.arrays import Images
 from covshift.data.selection import Selection
-from covshift.memory import parse_bytes
 from covshift.models import Model, Preprocess
+from covshift.support.allocator import keep_freed_memory
+from covshift.support.memory import parse_bytes
 
 METHODS = (parse_method("none"), batch(8, 16), parse_method("full"))
 AT_ONCE = 256

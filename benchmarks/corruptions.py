@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 
 from covshift.corruptions import corrupt, names
-from covshift.corruptions.seeding import Array
+from covshift.support.arrays import Array
 
 OLD = [
     "imagecorruptions==1.1.2",

@@ -19,16 +19,16 @@ import torch
 
 import covshift
 from covshift import Batch, Statistics
-from covshift.allocator import keep_freed_memory
 from covshift.corruptions import category, names
 from covshift.data import CLEAN, open_data
 from covshift.data.selection import Selection, choose
 from covshift.models import Model, open_model
-from covshift.prior import search
 from covshift.shift import Predictor, best_layer_prior
-from covshift.shift.look import Batches, look
-from covshift.shift.signals import METHODS
-from covshift.shift.telling import preprocess_of
+from covshift.shift.forecast.observe import Batches, look
+from covshift.shift.forecast.signals import METHODS
+from covshift.shift.forecast.verdict import preprocess_of
+from covshift.shift.prior import search
+from covshift.support.allocator import keep_freed_memory
 
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128)
 PRIORS = (0.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0)

@@ -23,10 +23,10 @@ from bench import AT_ONCE, METHODS, evaluator
 from timing import best_seconds
 from torch.utils.flop_counter import FlopCounterMode
 
-from covshift.allocator import keep_freed_memory
 from covshift.bench.fold import Folding
 from covshift.corruptions import names
 from covshift.data import CLEAN, Condition
+from covshift.support.allocator import keep_freed_memory
 
 CONDITIONS = (CLEAN, *(Condition(name, 3) for name in names("all")))
 """Clean images and all 19 corruptions: 20 conditions."""

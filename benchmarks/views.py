@@ -14,7 +14,7 @@ import covshift
 from covshift.data import CLEAN, open_data
 from covshift.data.selection import choose
 from covshift.models import open_model
-from covshift.recipes.augment import crop
+from covshift.training.augment import crop
 
 CORRUPTIONS = (
     "gaussian_noise",

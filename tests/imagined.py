@@ -4,7 +4,7 @@ import numpy as np
 import torch
 
 from covshift import Statistics
-from covshift.moments import Moments
+from covshift.core.moments import Moments
 
 
 def statistics(*layers, images=8):

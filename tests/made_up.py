@@ -6,10 +6,10 @@ from pathlib import Path
 import numpy as np
 from runs import a_run
 
+from covshift.bench.measure import Expected, Measured, Shift
 from covshift.bench.methods import GRID_IMAGES, GRID_PRIORS, parse_method
-from covshift.bench.store import Row, Store
+from covshift.bench.results.store import Row, Store
 from covshift.data.condition import CLEAN, MIXED, Condition
-from covshift.report.measure import Expected, Measured, Shift
 
 IMAGES = 1000
 

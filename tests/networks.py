@@ -5,7 +5,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from covshift._torchvision import torchvision  # before timm, which imports torchvision too
+from covshift.support.torchvision import torchvision  # before timm, which imports torchvision too
 
 import timm  # isort: skip
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import numpy as np
 
+from covshift.bench.results.store import Row, Run, Store
 from covshift.bench.settings import Settings
-from covshift.bench.store import Row, Run, Store
 
 
 def a_run(**changes) -> Run:

@@ -3,13 +3,13 @@
 from importlib.metadata import version
 
 from covshift import shift
-from covshift.adapter import Adapter, Batch, Stream, adapt
+from covshift.core.adapter import Adapter, Batch, Stream, adapt
+from covshift.core.estimate import estimate
+from covshift.core.statistics import Statistics
 from covshift.corruptions import corrupt
 from covshift.data import open_data
-from covshift.errors import CovshiftError
-from covshift.full import estimate
 from covshift.models import open_model
-from covshift.statistics import Statistics
+from covshift.support.errors import CovshiftError
 
 __all__ = [
     "Adapter",

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from runs import OPTIONS, by_cell, workplace
 
-from covshift.bench.ranks import Share
+from covshift.bench.engines.torchrun import Share
 from covshift.bench.run import run
 from covshift.data import CLEAN, open_data
 from covshift.data.selection import Selection

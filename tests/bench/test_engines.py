@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from runs import OPTIONS, by_cell, workplace
 
+from covshift.bench.engines.where import Where
+from covshift.bench.engines.worker import Job
 from covshift.bench.run import run
 from covshift.bench.settings import Settings
-from covshift.bench.where import Where
-from covshift.bench.worker import Job
-from covshift.errors import CovshiftError
+from covshift.support.errors import CovshiftError
 
 pytest.importorskip("ray", reason="the engine on Ray needs Ray: pip install 'covshift[ray]'")
 # Ray leaves sockets and processes to the garbage collector.
@@ -53,7 +53,7 @@ def here(tmp_path, monkeypatch) -> Path:
 @pytest.fixture(scope="module", autouse=True)
 def ray_here():
     """One Ray for all tests of this file: starting it is most of the work."""
-    from covshift.bench.ray import cluster
+    from covshift.bench.engines.ray import cluster
 
     with cluster(RAY):
         yield

@@ -3,11 +3,11 @@
 import pytest
 from runs import a_row
 
-from covshift.bench import metrics
 from covshift.bench.methods import PRIORS, parse_methods
+from covshift.bench.results import metrics
 from covshift.corruptions import names
 from covshift.data.condition import CLEAN, SEVERITIES, Condition
-from covshift.errors import CovshiftError
+from covshift.support.errors import CovshiftError
 
 # Published for torchvision's ResNet-50 on all of ImageNet-C: top-1 accuracy by corruption, mean over severities.
 RESNET50 = {

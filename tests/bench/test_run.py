@@ -13,16 +13,16 @@ import torch
 from runs import OPTIONS, by_cell, run_in, workplace
 
 import covshift
-from covshift.bench.command import table
 from covshift.bench.evaluate import Evaluator
-from covshift.bench.frame import frame
 from covshift.bench.methods import PRIORS, parse_method
+from covshift.bench.results.frame import frame
 from covshift.bench.run import run
 from covshift.bench.settings import Settings
+from covshift.cli.bench import table
 from covshift.data import CLEAN, Condition, open_data
 from covshift.data.selection import Selection, choose
-from covshift.errors import CovshiftError
 from covshift.models import Model, open_model
+from covshift.support.errors import CovshiftError
 
 FOG = Condition("fog", 5)
 

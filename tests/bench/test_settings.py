@@ -9,7 +9,7 @@ from covshift.bench.methods import PRIORS
 from covshift.bench.settings import Settings
 from covshift.cli import app
 from covshift.data.condition import CLEAN, MIXED
-from covshift.errors import CovshiftError
+from covshift.support.errors import CovshiftError
 
 GIVEN = {"model": "m:x", "data": "d:x"}
 
@@ -49,7 +49,7 @@ def test_the_grid_is_the_papers():
 )
 def test_the_command_of_settings_makes_them_again(given, monkeypatch, tmp_path):
     told = {}
-    monkeypatch.setattr("covshift.bench.command.bench", lambda values, *_, **__: told.update(values))
+    monkeypatch.setattr("covshift.cli.bench.bench", lambda values, *_, **__: told.update(values))
     settings = Settings.read({**GIVEN, **given})
     words = shlex.split(settings.command(str(tmp_path / "out")))
     CliRunner().invoke(app, words[1:], catch_exceptions=False)

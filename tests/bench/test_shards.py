@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 from runs import OPTIONS, a_row, a_run, by_cell, workplace
 
-from covshift.bench.command import merge as merge_command
-from covshift.bench.command import status, table
-from covshift.bench.merge import merge
+from covshift.bench.engines.where import Shard, Where
+from covshift.bench.results.merge import merge
+from covshift.bench.results.store import Store, watch
 from covshift.bench.run import run
 from covshift.bench.settings import Settings
-from covshift.bench.store import Store, watch
-from covshift.bench.where import Shard, Where
-from covshift.errors import CovshiftError
+from covshift.cli.bench import merge as merge_command
+from covshift.cli.bench import status, table
+from covshift.support.errors import CovshiftError
 
 CHANGES = {"corruptions": "fog,spatter,snow,saturate", "severities": "1,5"}
 
@@ -129,7 +129,7 @@ def test_rows_of_others_are_read_once(tmp_path, monkeypatch):
     stored(tmp_path / "a", a_row("fog/1/none"))
     assert [row.cell for row in others()] == ["fog/1/none"]
     opened = []
-    monkeypatch.setattr("covshift.bench.store.Store", lambda folder: opened.append(folder) or Store(folder))
+    monkeypatch.setattr("covshift.bench.results.store.Store", lambda folder: opened.append(folder) or Store(folder))
     Store(tmp_path / "a").append([a_row("fog/2/none")])
     stored(tmp_path / "b", a_row("fog/3/none"))
     assert [row.cell for row in others()] == ["fog/1/none", "fog/2/none", "fog/3/none"]

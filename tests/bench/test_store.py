@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from runs import a_row, a_run
 
-from covshift.bench.store import Store
-from covshift.errors import CovshiftError
+from covshift.bench.results.store import Store
+from covshift.support.errors import CovshiftError
 
 
 def test_rows_come_back(tmp_path):
@@ -50,7 +50,7 @@ def test_a_full_disk_loses_nothing(tmp_path):
     # A child may not write files beyond half of a second row: the system stops it in the middle, as a full disk does.
     code = (
         "import resource, signal, sys; from pathlib import Path; from runs import a_row;"
-        "from covshift.bench.store import Store;"
+        "from covshift.bench.results.store import Store;"
         "signal.signal(signal.SIGXFSZ, signal.SIG_IGN); room = int(sys.argv[2]); store = Store(Path(sys.argv[1]));"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (room, room)); store.append([a_row('fog/4/none')])"
     )

@@ -4,12 +4,12 @@ import pytest
 from runs import a_row, a_run
 from typer.testing import CliRunner
 
-from covshift.bench.command import builtin
-from covshift.bench.store import Store
+from covshift.bench.results.store import Store
 from covshift.bench.suite import BUILTIN, open_runs, read_runs
 from covshift.cli import app
+from covshift.cli.bench import builtin
 from covshift.corruptions import names
-from covshift.errors import CovshiftError
+from covshift.support.errors import CovshiftError
 
 GIVEN = {"model": "m:x", "data": "d:x"}
 

@@ -7,10 +7,10 @@ import json
 import pytest
 from runs import a_row, a_run
 
-from covshift.bench.metrics import ALEXNET, baseline_of
-from covshift.bench.table import FORMATS, grid_table, methods_table, overview, tables, write
+from covshift.bench.results.metrics import ALEXNET, baseline_of
+from covshift.bench.results.table import FORMATS, grid_table, methods_table, overview, tables, write
 from covshift.corruptions import names
-from covshift.errors import CovshiftError
+from covshift.support.errors import CovshiftError
 
 WRONG = {"none": 60, "partial": 45, "full": 40}
 

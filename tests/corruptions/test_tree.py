@@ -14,10 +14,10 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from covshift import corrupt
-from covshift._torchvision import torchvision
 from covshift.cli import app
 from covshift.corruptions import names
-from covshift.corruptions.pictures import read
+from covshift.support.images import read
+from covshift.support.torchvision import torchvision
 
 
 def run(*arguments):

@@ -20,7 +20,7 @@ import pytest
 from PIL import Image
 
 from covshift.data import cifar10
-from covshift.errors import CovshiftError
+from covshift.support.errors import CovshiftError
 
 NAMES = {"train": [f"data_batch_{i}" for i in range(1, 6)], "test": ["test_batch"]}
 COUNT = 20

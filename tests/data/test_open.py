@@ -9,7 +9,7 @@ from PIL import Image
 from covshift.corruptions import names
 from covshift.data import CLEAN, MIXED, Condition, open_data
 from covshift.data.folder import class_indices, wnids
-from covshift.errors import CovshiftError
+from covshift.support.errors import CovshiftError
 
 FOG = Condition("fog", 3)
 

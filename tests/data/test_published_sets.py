@@ -159,7 +159,8 @@ def test_masked_logits_in_a_run(tmp_path, monkeypatch):
     for index in (first, second):
         for k in range(2):
             picture(tmp_path / "r" / by_index[index] / f"{k}.jpg", index + k)
-    from covshift.bench import frame, run
+    from covshift.bench import run
+    from covshift.bench.results import frame
 
     settings = {
         "model": "py:masked_net:Net",

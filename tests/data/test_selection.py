@@ -11,7 +11,7 @@ from covshift.data import CLEAN, MIXED, Condition, open_data
 from covshift.data.arrays import Images
 from covshift.data.condition import TEST, draw_mixed
 from covshift.data.selection import Making, Selection, choose
-from covshift.errors import CovshiftError
+from covshift.support.errors import CovshiftError
 
 FOG = Condition("fog", 3)
 

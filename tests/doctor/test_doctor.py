@@ -14,12 +14,12 @@ from stripes import CLASSES, stripes, train
 from typer.testing import CliRunner
 
 from covshift.bench import run
-from covshift.bench.store import Store
+from covshift.bench.results.store import Store
 from covshift.cli import app
 from covshift.data.selection import choose
 from covshift.doctor import CHECKS, Report, examine, examine_run
-from covshift.errors import CovshiftError
 from covshift.models import open_model
+from covshift.support.errors import CovshiftError
 
 NET, FUSED = "file:net.pt?arch=py:stripes:net", "file:fused.pt?arch=py:stripes:fused"
 DATA = "npz:set.npz"

@@ -9,13 +9,13 @@ from safetensors.torch import save_file
 
 from covshift import open_model
 from covshift.data import cifar10
-from covshift.errors import CovshiftError
 from covshift.models import builtin
 from covshift.models.cifar import ResNet
-from covshift.models.command import find
-from covshift.recipes.feed import ArrayFeed
-from covshift.recipes.recipe import RECIPES
-from covshift.recipes.run import error
+from covshift.models.listing import find
+from covshift.support.errors import CovshiftError
+from covshift.training.feed import ArrayFeed
+from covshift.training.recipe import RECIPES
+from covshift.training.state import error
 
 
 def test_every_network_opens_and_has_a_whole_card():

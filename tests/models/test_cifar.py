@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from covshift.errors import CovshiftError
 from covshift.models.cifar import FixupBlock, ResNet, deepen
+from covshift.support.errors import CovshiftError
 
 
 def network(norm, depth=20, width=16):

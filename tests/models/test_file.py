@@ -9,7 +9,7 @@ from networks import images, randomise, tiny
 from safetensors.torch import save_file
 
 from covshift import CovshiftError, open_model
-from covshift._torchvision import torchvision
+from covshift.support.torchvision import torchvision
 
 TINY = "py:networks:Tiny"
 

@@ -5,9 +5,9 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from covshift._torchvision import torchvision
-from covshift.errors import CovshiftError
 from covshift.models.imagenet import BLOCKS, FixupBottleneck, imagenet_resnet
+from covshift.support.errors import CovshiftError
+from covshift.support.torchvision import torchvision
 
 
 def test_group_norm_has_32_groups_and_the_parameters_of_a_resnet():

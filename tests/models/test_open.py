@@ -12,9 +12,9 @@ from networks import randomise
 from torch import nn
 
 from covshift import CovshiftError, open_model
-from covshift._torchvision import torchvision
 from covshift.models import IMAGENET, Model, Preprocess
 from covshift.models.from_timm import timm
+from covshift.support.torchvision import torchvision
 
 NETS = """
     import torch
@@ -94,7 +94,7 @@ def test_torchvision_and_the_same_file_by_path_give_torchvisions_logits(name, hu
 
 def test_weights_are_the_papers_unless_said_otherwise():
     from covshift.models.from_torchvision import _resolve
-    from covshift.uri import parse
+    from covshift.support.uri import parse
 
     def chosen(uri):
         return _resolve(parse(uri, "model", ""))[1].name

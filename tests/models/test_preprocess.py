@@ -8,11 +8,11 @@ import torch
 from PIL import Image
 
 from covshift import CovshiftError
-from covshift._torchvision import torchvision
 from covshift.models import IMAGENET, Preprocess
 from covshift.models.from_timm import _preprocess as of_timm
 from covshift.models.from_torchvision import _preprocess as of_torchvision
 from covshift.models.from_torchvision import names
+from covshift.support.torchvision import torchvision
 
 import timm  # isort: skip
 

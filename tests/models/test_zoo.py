@@ -9,12 +9,12 @@ from torch import nn
 from torch.nn import functional as F
 
 from covshift import CovshiftError, open_model
-from covshift._torchvision import torchvision
 from covshift.models.base import count
 from covshift.models.untrained import untrained
 from covshift.models.zoo import ENTRIES
 from covshift.models.zoo.assemble import AssembleResNet, Bottleneck, Select
 from covshift.models.zoo.simclr import SamePool
+from covshift.support.torchvision import torchvision
 
 # One of each layout; the others are as many and as large again.
 FAST = {"densenet121", "googlenet", "mnasnet0_5", "mobilenet_v2", "resnet18", "shufflenet_v2_x0_5", "augmix", "ant"}

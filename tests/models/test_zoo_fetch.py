@@ -157,7 +157,7 @@ def test_no_room_and_no_network(zoo, monkeypatch):
 
 
 def test_a_disk_that_fills_up_on_the_way(zoo, monkeypatch):
-    import covshift.cache
+    import covshift.support.cache
 
     class Full:
         def __init__(self, file):
@@ -173,14 +173,14 @@ def test_a_disk_that_fills_up_on_the_way(zoo, monkeypatch):
             self.file.write(piece[:500])
             raise OSError(28, "No space left on device")
 
-    original = covshift.cache.Path.open
+    original = covshift.support.cache.Path.open
     full = [True]
 
     def opening(path, mode="r", *rest, **named):
         file = original(path, mode, *rest, **named)
         return Full(file) if full[0] and path.suffix == ".part" and mode in ("ab", "wb") else file
 
-    monkeypatch.setattr(covshift.cache.Path, "open", opening)
+    monkeypatch.setattr(covshift.support.cache.Path, "open", opening)
     with pytest.raises(CovshiftError, match="No space left on device"):
         open_model("zoo:tiny")
     assert whole_files(zoo) == []

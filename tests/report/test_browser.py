@@ -10,7 +10,7 @@ from browser import INSTALLED, browser
 from made_up import make_run, make_shift
 
 from covshift.corruptions import names
-from covshift.report.command import report
+from covshift.report.build import report
 
 pytestmark = [
     pytest.mark.browser,

@@ -11,23 +11,25 @@ from pathlib import Path
 import pytest
 from made_up import make_run, make_shift
 
+from covshift.bench.measure import read_shift
 from covshift.bench.methods import GRID_PRIORS
-from covshift.bench.metrics import ALEXNET, rate
+from covshift.bench.results.metrics import ALEXNET, rate
+from covshift.bench.results.store import Store
 from covshift.bench.run import from_held
 from covshift.bench.settings import Settings
-from covshift.bench.store import Store
 from covshift.corruptions import names
-from covshift.errors import CovshiftError
-from covshift.report import architectures, batches, compare, corruptions, natural, overview
-from covshift.report.command import report, sections, written_readme
+from covshift.report.build import report, sections, written_readme
 from covshift.report.figure import COLOURS, SHAPES, WIDTH, Figure
-from covshift.report.files import svg
-from covshift.report.measure import read_shift
+from covshift.report.gather import gather
 from covshift.report.metric import metric, uneven
 from covshift.report.naming import family, file_name, large_scale, norm, without_norm
 from covshift.report.parts import Gap
-from covshift.report.results import gather
+from covshift.report.publication import svg
+from covshift.report.sections import architectures, batches, natural, overview
+from covshift.report.sections import by_corruption as corruptions
+from covshift.report.sections import comparison as compare
 from covshift.report.sheet import Sheet
+from covshift.support.errors import CovshiftError
 
 SMALL = {"corruptions": "fog,snow,spatter", "severities": "1,3"}
 

@@ -11,13 +11,13 @@ import pytest
 from made_up import make_run
 from runs import a_run
 
-from covshift.bench.store import Store
+from covshift.bench.results.store import Store
 from covshift.corruptions import names
-from covshift.errors import CovshiftError
-from covshift.report import overview
-from covshift.report.command import report, written_readme
-from covshift.report.results import _labels, gather
+from covshift.report.build import report, written_readme
+from covshift.report.gather import _labels, gather
+from covshift.report.sections import overview
 from covshift.report.sheet import FORMATS, Cell, Sheet, as_csv, as_latex, as_markdown
+from covshift.support.errors import CovshiftError
 
 SMALL = {"corruptions": "fog,snow,spatter", "severities": "1,3"}
 

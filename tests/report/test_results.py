@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from covshift.bench.command import table
 from covshift.bench.methods import SCENARIOS
 from covshift.bench.suite import run_folders
-from covshift.report.command import written_readme
-from covshift.report.results import gather
+from covshift.cli.bench import table
+from covshift.report.build import written_readme
+from covshift.report.gather import gather
 
 RESULTS = Path(__file__).parents[2] / "results"
 NETWORKS = {"ResNet-20": "resnet20", "ResNet-20, AugMix": "resnet20-augmix"}

@@ -13,22 +13,24 @@ from safetensors.torch import save_file
 from typer.testing import CliRunner
 
 from covshift import CovshiftError
-from covshift.bench.merge import merge
-from covshift.bench.metrics import ALEXNET
+from covshift.bench.engines.where import Shard, Where
+from covshift.bench.results.merge import merge
+from covshift.bench.results.metrics import ALEXNET
+from covshift.bench.results.store import Row, Store
 from covshift.bench.settings import Settings
-from covshift.bench.store import Row, Store
-from covshift.bench.where import Shard, Where
 from covshift.cli import app
 from covshift.corruptions import names
 from covshift.models import builtin
 from covshift.models.cifar import ResNet
 from covshift.models.zoo import ENTRIES
-from covshift.reproduce import Metric, command, estimate
+from covshift.reproduce import Metric
+from covshift.reproduce import execute as command
+from covshift.reproduce import hours as estimate
 from covshift.reproduce.figures import published_grid
 from covshift.reproduce.miniature import miniature
-from covshift.reproduce.places import Places
+from covshift.reproduce.resources import Places
 from covshift.reproduce.target import join
-from covshift.uri import parse
+from covshift.support.uri import parse
 
 TARGETS = command.targets(builtin=False)
 NETWORKS = ("resnet20", "resnet20-augmix", "resnet20-noise", "resnet20-gn", "resnet20-fixup", "resnet32")
@@ -262,7 +264,7 @@ def test_the_engine_is_the_one_asked_for(tiny_builtins, tmp_path, monkeypatch):
         raise CovshiftError("no such cluster")
 
     monkeypatch.setattr(estimate, "measure", lambda device: 1e9)
-    monkeypatch.setattr("covshift.bench.ray.cluster", nullcontext)
+    monkeypatch.setattr("covshift.bench.engines.ray.cluster", nullcontext)
     monkeypatch.setattr(import_module("covshift.bench.run"), "run", fail)
     options = ["reproduce", "table4", "--builtin", "--row", "BN", "--out", str(tmp_path / "out")]
     done = CliRunner().invoke(app, [*options, "--engine", "ray", "--address", "auto", "--worker-gpus", "0.5"])

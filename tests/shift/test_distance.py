@@ -12,7 +12,7 @@ from torch import nn
 
 import covshift
 from covshift import CovshiftError, Statistics
-from covshift.moments import Moments
+from covshift.core.moments import Moments
 from covshift.shift import Covariances, Gaussian, covariances, gaussian, jeffrey, wasserstein
 
 

@@ -1,6 +1,6 @@
 """The benchmark: what a model loses under corruptions, and what adapting gives back."""
 
-from covshift.bench.frame import frame
+from covshift.bench.results.frame import frame
 from covshift.bench.run import run
 from covshift.bench.settings import Settings
 

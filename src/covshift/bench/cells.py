@@ -2,10 +2,10 @@
 
 from covshift.bench.evaluate import Errors, Evaluator
 from covshift.bench.plan import Cell
+from covshift.bench.results.store import Row
 from covshift.bench.settings import Settings
-from covshift.bench.store import Row
+from covshift.core.statistics import Statistics
 from covshift.data.selection import Shown
-from covshift.statistics import Statistics
 
 
 class Work:

@@ -9,16 +9,16 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from covshift.adapter import Batch, Stream, adapt
 from covshift.bench.fold import Folding
 from covshift.bench.methods import Method
+from covshift.core.adapter import Batch, Stream, adapt
+from covshift.core.estimate import device_of, estimate
+from covshift.core.statistics import Statistics
 from covshift.data.condition import CLEAN, Condition
 from covshift.data.selection import Batch as Images
 from covshift.data.selection import Selection, Shown
-from covshift.errors import CovshiftError
-from covshift.full import device_of, estimate
 from covshift.models import Model
-from covshift.statistics import Statistics
+from covshift.support.errors import CovshiftError
 
 TOP = 5
 

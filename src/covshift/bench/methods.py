@@ -5,8 +5,8 @@ import re
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from covshift.adapter import Stream
-from covshift.errors import CovshiftError, unknown
+from covshift.core.adapter import Stream
+from covshift.support.errors import CovshiftError, unknown
 
 Kind = Literal["none", "batch", "stream", "reverse"]
 

@@ -12,22 +12,22 @@ from typing import Any
 import torch
 
 from covshift.bench.cells import Work
+from covshift.bench.engines.local import LocalEngine
+from covshift.bench.engines.torchrun import RankEvaluator, check_alike, follow, is_first, joined, leading, own_device
+from covshift.bench.engines.where import HERE, Where
 from covshift.bench.evaluate import Evaluator
-from covshift.bench.local import LocalEngine
-from covshift.bench.ranks import RankEvaluator, check_alike, follow, is_first, joined, leading, own_device
+from covshift.bench.results.store import Run, Store, holds_a_run, watch
 from covshift.bench.screen import Screen
 from covshift.bench.settings import FREE, PLANNED, Settings
-from covshift.bench.store import Run, Store, holds_a_run, watch
-from covshift.bench.where import HERE, Where
+from covshift.core.places import find_layers
+from covshift.core.ranks import has_ranks
 from covshift.data import CLEAN, Condition, Data, open_data
 from covshift.data.selection import Selection, choose
-from covshift.device import choose_device
-from covshift.errors import CovshiftError
-from covshift.layers import find_layers
-from covshift.memory import free_memory, parse_bytes
 from covshift.models import Model, open_model
 from covshift.models.query import KEYS
-from covshift.ranks import has_ranks
+from covshift.support.device import choose_device
+from covshift.support.errors import CovshiftError
+from covshift.support.memory import free_memory, parse_bytes
 
 _VERSIONS = ("covshift", "torch", "torchvision", "numpy", "opencv-python-headless", "pillow", "numba")
 
@@ -71,7 +71,7 @@ def run(
         check_together(model, data, settings, where)
         description = describe(settings, model, data)
         if where.engine == "ray":
-            from covshift.bench.ray import RayEngine, cluster
+            from covshift.bench.engines.ray import RayEngine, cluster
 
             store = Store.create(out, description, extend=extend)
             images = len(choose(data.labels, limit=settings.limit))

@@ -10,10 +10,10 @@ from covshift.bench.methods import SCENARIOS, Method, grid, parse_method, parse_
 from covshift.bench.plan import Plan, plan
 from covshift.corruptions import category, names
 from covshift.corruptions.apply import check_severity
-from covshift.corruptions.pictures import check_quality
 from covshift.data.condition import SEVERITIES
 from covshift.data.selection import Making, Order
-from covshift.errors import CovshiftError, unknown
+from covshift.support.errors import CovshiftError, unknown
+from covshift.support.images import check_quality
 
 PLANNED = ("corruptions", "severities", "clean", "mixed", "methods", "grid")
 """What says which cells there are; a run may be extended by more."""

@@ -5,10 +5,10 @@ from typing import Any
 
 import yaml
 
+from covshift.bench.engines.where import Shard
+from covshift.bench.results.store import Store, holds_a_run
 from covshift.bench.settings import Settings
-from covshift.bench.store import Store, holds_a_run
-from covshift.bench.where import Shard
-from covshift.errors import CovshiftError
+from covshift.support.errors import CovshiftError
 
 BUILTIN = Path(__file__).with_name("builtin.yaml")
 """The built-in benchmark: the networks and images that `make demo` shows."""

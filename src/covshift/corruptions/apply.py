@@ -1,18 +1,19 @@
 """`corrupt()`: everything about a corruption that is not the corruption itself."""
 
-import os
 from collections.abc import Hashable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numpy as np
 
-from covshift.corruptions.pictures import SMALLEST, check_quality
 from covshift.corruptions.registry import category, implementation
-from covshift.corruptions.seeding import Array, Rng, Streams
+from covshift.corruptions.seeding import Rng, Streams
 from covshift.corruptions.severity import FROST_SCALE, SEVERITY, nearest_size
 from covshift.corruptions.textures import Frost, textures
-from covshift.errors import CovshiftError, is_number
+from covshift.support.arrays import Array
+from covshift.support.device import cores
+from covshift.support.errors import CovshiftError, is_number
+from covshift.support.images import SMALLEST, check_quality
 
 if TYPE_CHECKING:
     import torch
@@ -104,11 +105,6 @@ def corrupt(
             list(pool.map(work, edges[:-1], edges[1:]))
     restored: Images = restore(out)
     return restored
-
-
-def cores() -> int:
-    """How many cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _finish(result: Array, quality: int | None, out: Array) -> None:

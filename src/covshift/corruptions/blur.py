@@ -8,7 +8,8 @@ import cv2
 import numpy as np
 
 from covshift.corruptions.kernels import filters, quantise
-from covshift.corruptions.seeding import Array, Rng, integers
+from covshift.corruptions.seeding import Rng, integers
+from covshift.support.arrays import Array
 
 
 @lru_cache

@@ -9,7 +9,8 @@ from scipy import fft
 
 from covshift.corruptions.blur import half_gaussian
 from covshift.corruptions.kernels import quantise, sampling, weather
-from covshift.corruptions.seeding import Array, Rng
+from covshift.corruptions.seeding import Rng
+from covshift.support.arrays import Array
 
 LEVELS = np.arange(256).reshape(1, 256, 1) / 255.0
 

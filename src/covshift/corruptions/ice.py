@@ -9,7 +9,7 @@ import math
 import cv2
 import numpy as np
 
-from covshift.corruptions.seeding import Array
+from covshift.support.arrays import Array
 
 HEIGHT, WIDTH = 420, 640
 BRANCH = math.radians(60)

@@ -5,7 +5,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from covshift.corruptions.kernels import noise as kernels
-from covshift.corruptions.seeding import Array, Rng, poisson
+from covshift.corruptions.seeding import Rng, poisson
+from covshift.support.arrays import Array
 
 BLOCK = 1 << 14
 """Values to draw numbers for at a time: few enough that the numbers stay in the cache."""

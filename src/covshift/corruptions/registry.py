@@ -4,8 +4,9 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Any, Literal, cast
 
-from covshift.corruptions.seeding import Array, Rng
-from covshift.errors import unknown
+from covshift.corruptions.seeding import Rng
+from covshift.support.arrays import Array
+from covshift.support.errors import unknown
 
 Which = Literal["test", "holdout", "all"]
 Corruption = Callable[[Array, Any, Rng], Array]

@@ -2,11 +2,11 @@
 
 import hashlib
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 
-Array = np.ndarray[Any, Any]
+from covshift.support.arrays import Array
+
 Rng = np.random.Generator | np.random.RandomState
 
 

@@ -5,7 +5,7 @@ from PIL import Image, ImageDraw, ImageFont
 
 from covshift.corruptions.apply import corrupt
 from covshift.corruptions.registry import names
-from covshift.corruptions.seeding import Array
+from covshift.support.arrays import Array
 
 LABEL, GAP = 150, 4
 

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import numpy as np
 
-from covshift.corruptions.pictures import SUFFIXES, read
-from covshift.corruptions.seeding import Array
-from covshift.errors import CovshiftError
+from covshift.support.arrays import Array
+from covshift.support.errors import CovshiftError
+from covshift.support.images import SUFFIXES, read
 
 Stamp = tuple[tuple[str, int], ...]
 Frost = str | os.PathLike[str] | Sequence[Array]

@@ -9,12 +9,13 @@ from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from covshift.corruptions.apply import check_severity, cores, corrupt
-from covshift.corruptions.pictures import SUFFIXES, check_quality, read, write
+from covshift.corruptions.apply import check_severity, corrupt
 from covshift.corruptions.registry import category
 from covshift.corruptions.textures import frost_source
-from covshift.errors import CovshiftError
-from covshift.files import replacing
+from covshift.support.device import cores
+from covshift.support.errors import CovshiftError
+from covshift.support.files import replacing
+from covshift.support.images import SUFFIXES, check_quality, read, write
 
 SETTINGS = "covshift-corrupt.json"
 """The file in a tree that says how its pictures were made."""

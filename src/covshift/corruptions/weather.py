@@ -6,7 +6,8 @@ import numpy as np
 from covshift.corruptions.blur import enlarge, move, smooth
 from covshift.corruptions.kernels import quantise
 from covshift.corruptions.kernels import weather as kernels
-from covshift.corruptions.seeding import Array, Rng, integers
+from covshift.corruptions.seeding import Rng, integers
+from covshift.support.arrays import Array
 
 WATER = np.array([175, 238, 238], np.float32) / 255
 MUD = np.array([63, 42, 20], np.float32) / 255

@@ -10,10 +10,11 @@ from numpy.typing import NDArray
 
 from covshift.corruptions import names
 from covshift.data import cifar10
-from covshift.data.base import Array, ArrayData, Labels, check_images, check_labels, digest_of
+from covshift.data.base import ArrayData, Labels, check_images, check_labels, digest_of
 from covshift.data.condition import SEVERITIES, Condition
-from covshift.errors import CovshiftError, unknown
-from covshift.uri import Uri
+from covshift.support.arrays import Array
+from covshift.support.errors import CovshiftError, unknown
+from covshift.support.uri import Uri
 
 _SAMPLES = 64  # images that a digest looks at
 

@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from covshift.corruptions.apply import cores
-from covshift.corruptions.pictures import open_rgb
 from covshift.data.condition import CLEAN, MIXED, TEST, Condition
-from covshift.errors import CovshiftError
+from covshift.support.device import cores
+from covshift.support.errors import CovshiftError
+from covshift.support.images import open_rgb
 
 Array = NDArray[np.uint8]
 Labels = NDArray[np.int64]

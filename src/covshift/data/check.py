@@ -7,8 +7,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from covshift.corruptions import names
-from covshift.corruptions.apply import cores
-from covshift.corruptions.pictures import open_rgb
 from covshift.corruptions.tree import pictures
 from covshift.data.base import Data, FileData
 from covshift.data.catalog import Source, find
@@ -18,9 +16,11 @@ from covshift.data.imagenet import Numbered
 from covshift.data.imagenet_c import find_conditions
 from covshift.data.objectnet import ObjectNet, unambiguous
 from covshift.data.open import open_data
-from covshift.errors import CovshiftError, plural
-from covshift.progress import progress_bar
-from covshift.uri import parse
+from covshift.support.device import cores
+from covshift.support.errors import CovshiftError, plural
+from covshift.support.images import open_rgb
+from covshift.support.progress import progress_bar
+from covshift.support.uri import parse
 
 _ENDS = {b"\xff\xd8": b"\xff\xd9", b"\x89P": b"IEND\xaeB`\x82"}
 """How JPEG and PNG files begin, and what stands at their end."""
@@ -196,9 +196,9 @@ def _report_broken(report: Report, broken: list[Path]) -> None:
 
 def _check_sums(data: Data, report: Report) -> None:
     """Compare the files of CIFAR-10-C with the published checksums."""
-    from covshift.cache import checksum
     from covshift.data.arrays import Cifar10C
     from covshift.data.cifar10_c_sums import MD5
+    from covshift.support.cache import checksum
 
     if isinstance(data, Cifar10C):
         files = {name: data.root / f"{name}.npy" for name in MD5}

@@ -8,17 +8,17 @@ import tempfile
 import zlib
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 
-from covshift.cache import download, home, locked
 from covshift.data.cifar10_formats import BATCHES, find, read
-from covshift.errors import CovshiftError, unknown
-from covshift.files import replacing
-from covshift.progress import progress_bar
+from covshift.support.arrays import Array
+from covshift.support.cache import download, home, locked
+from covshift.support.errors import CovshiftError, unknown
+from covshift.support.files import replacing
+from covshift.support.progress import progress_bar
 
-Array = np.ndarray[Any, Any]
 Split = Literal["train", "test"]
 
 CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")

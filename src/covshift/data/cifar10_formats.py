@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from PIL import Image
 
-from covshift.errors import CovshiftError
+from covshift.support.arrays import Array
+from covshift.support.errors import CovshiftError
 
-Array = np.ndarray[Any, Any]
 Pair = tuple[Array, Array]
 
 BATCHES = {"train": [f"data_batch_{i}" for i in range(1, 6)], "test": ["test_batch"]}

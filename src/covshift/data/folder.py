@@ -10,8 +10,8 @@ import numpy as np
 from covshift.corruptions.tree import pictures
 from covshift.data.base import FileData, digest_of
 from covshift.data.condition import Condition
-from covshift.errors import CovshiftError
-from covshift.uri import Uri
+from covshift.support.errors import CovshiftError
+from covshift.support.uri import Uri
 
 _SAMPLES = 64  # files whose content a digest looks at
 

@@ -9,8 +9,8 @@ from covshift.data.base import Data, FileData, digest_of
 from covshift.data.condition import Condition
 from covshift.data.folder import Folder, wnids
 from covshift.data.subsets import IMAGENET_A, IMAGENET_R
-from covshift.errors import CovshiftError, unknown
-from covshift.uri import Uri
+from covshift.support.errors import CovshiftError, unknown
+from covshift.support.uri import Uri
 
 VARIANTS = ("matched-frequency", "threshold0.7", "top-images")
 DEVKIT = "ILSVRC2012_devkit_t12"

@@ -7,8 +7,8 @@ from covshift.corruptions.tree import pictures
 from covshift.data.base import digest_of
 from covshift.data.condition import SEVERITIES, Condition
 from covshift.data.folder import Folder
-from covshift.errors import CovshiftError
-from covshift.uri import Uri
+from covshift.support.errors import CovshiftError
+from covshift.support.uri import Uri
 
 
 class ImageNetC(Folder):

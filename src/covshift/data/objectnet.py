@@ -7,8 +7,8 @@ from pathlib import Path
 from PIL import Image
 
 from covshift.data.folder import Folder
-from covshift.errors import CovshiftError, unknown
-from covshift.uri import Uri
+from covshift.support.errors import CovshiftError, unknown
+from covshift.support.uri import Uri
 
 BORDER = 2
 """Pixels of red frame on each side, which tells people and machines that this is a test image."""

@@ -4,14 +4,15 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from covshift.data.arrays import open_builtin, open_cifar10_c, open_npz
-from covshift.data.base import Array, Data, Preparing, digest_of
+from covshift.data.base import Data, Preparing, digest_of
 from covshift.data.condition import Condition
 from covshift.data.folder import Pictures, open_folder
 from covshift.data.imagenet import open_imagenet, open_imagenet_a, open_imagenet_r, open_imagenet_v2
 from covshift.data.imagenet_c import open_imagenet_c
 from covshift.data.objectnet import open_objectnet
-from covshift.errors import CovshiftError, unknown
-from covshift.uri import Uri, parse
+from covshift.support.arrays import Array
+from covshift.support.errors import CovshiftError, unknown
+from covshift.support.uri import Uri, parse
 
 SOURCES: dict[str, Callable[[Uri], Data]] = {
     "builtin": open_builtin,

@@ -9,9 +9,10 @@ from typing import Literal, NamedTuple, get_args
 import numpy as np
 
 from covshift.corruptions import corrupt
-from covshift.data.base import Array, Data, Labels, Preparing
+from covshift.data.base import Data, Labels, Preparing
 from covshift.data.condition import CLEAN, MIXED, TEST, Condition, draw_mixed
-from covshift.errors import CovshiftError, unknown
+from covshift.support.arrays import Array
+from covshift.support.errors import CovshiftError, unknown
 
 Order = Literal["shuffled", "label", "source"]
 

@@ -3,12 +3,12 @@
 import numpy as np
 
 from covshift.bench.methods import parse_method
-from covshift.bench.metrics import Rate, rate
+from covshift.bench.results.metrics import Rate, rate
 from covshift.data import CLEAN
 from covshift.doctor.case import Case
 from covshift.doctor.finding import Finding, Level, percent
 from covshift.doctor.looks import judged, right
-from covshift.errors import plural
+from covshift.support.errors import plural
 
 _ROUGH, _USELESS = 0.025, 0.05  # half-widths of an interval, against differences between methods of a few percent
 _TOLERABLE = 0.01  # of images that are broken

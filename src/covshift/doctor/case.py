@@ -10,18 +10,18 @@ from torch import Tensor, nn
 
 from covshift.bench.evaluate import Evaluator, masked
 from covshift.bench.methods import Method
-from covshift.bench.metrics import Rate, rate
+from covshift.bench.results.metrics import Rate, rate
+from covshift.bench.results.store import Store
 from covshift.bench.settings import Settings
-from covshift.bench.store import Store
+from covshift.core.places import holds_statistics
 from covshift.data import CLEAN, Condition, Data
-from covshift.data.base import Array
 from covshift.data.selection import Selection, Shown
 from covshift.doctor.fit import Fit, first_layer
 from covshift.doctor.readings import explained
 from covshift.doctor.trial import NO_CLASS, Look, Trial
-from covshift.errors import CovshiftError
-from covshift.layers import holds_statistics
 from covshift.models import Model
+from covshift.support.arrays import Array
+from covshift.support.errors import CovshiftError
 
 _SIZES = 64  # images whose size is looked at
 

@@ -4,16 +4,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
+from covshift.bench.results.store import Store
 from covshift.bench.run import make_evaluator, open_model_of
 from covshift.bench.screen import Screen
 from covshift.bench.settings import Settings
-from covshift.bench.store import Store
 from covshift.data import CLEAN, Data, open_data
 from covshift.doctor import amounts, inputs, labels, runs
 from covshift.doctor.case import Case, cleanest, stored_sizes
 from covshift.doctor.finding import Finding
 from covshift.models import Model
-from covshift.progress import progress_bar
+from covshift.support.progress import progress_bar
 
 Check = Callable[[Case], Finding | None]
 

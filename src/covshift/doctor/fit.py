@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from covshift.layers import NormLayer, find_layers
-from covshift.moments import Moments, measure, merge, widen
+from covshift.core.moments import Moments, measure, merge, widen
+from covshift.core.places import NormLayer, find_layers
 
 _FLOOR = 0.01  # of the mean variance: a channel that is almost dead would drown all others
 

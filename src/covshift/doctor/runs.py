@@ -10,7 +10,7 @@ from covshift.data.selection import Order, choose
 from covshift.doctor.case import Case
 from covshift.doctor.finding import Finding, percent
 from covshift.doctor.looks import right
-from covshift.errors import plural
+from covshift.support.errors import plural
 
 _SORTED = 0.8  # of the classes that a shuffled batch has; fewer, and batches are sorted
 

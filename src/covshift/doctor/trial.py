@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import binom
 
-from covshift.bench.metrics import Rate, rate
+from covshift.bench.results.metrics import Rate, rate
 from covshift.data.base import Labels
 from covshift.models import Preprocess
 

@@ -10,9 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from covshift.errors import CovshiftError
-from covshift.layers import holds_statistics
+from covshift.core.places import holds_statistics
 from covshift.models.preprocess import Preprocess
+from covshift.support.errors import CovshiftError
 
 _ANY_SIZE = (32, 64, 224, 299)
 """Sides to try, in pixels, where the preprocessing leaves images as large as they are."""

@@ -7,11 +7,11 @@ from typing import Any, NamedTuple
 
 from torch import nn
 
-from covshift.errors import CovshiftError, unknown
 from covshift.models.checkpoint import fit, read_state
 from covshift.models.cifar import ResNet
 from covshift.models.imagenet import imagenet_resnet
 from covshift.models.untrained import untrained
+from covshift.support.errors import CovshiftError, unknown
 
 WEIGHTS = Path(__file__).parent / "weights"
 

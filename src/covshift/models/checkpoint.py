@@ -13,7 +13,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from covshift.errors import CovshiftError, plural
+from covshift.support.errors import CovshiftError, plural
 
 _WRAPPERS = ("state_dict", "model_state_dict", "model", "net")
 """Under which name a training script keeps the weights, beside its optimizer and the like."""

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from covshift.errors import CovshiftError, unknown
+from covshift.support.errors import CovshiftError, unknown
 
 Norm = Literal["batch", "group", "fixup"]
 

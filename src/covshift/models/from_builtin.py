@@ -11,7 +11,7 @@ from covshift.models.open import State
 from covshift.models.preprocess import IMAGENET, Preprocess
 from covshift.models.query import KEYS
 from covshift.models.untrained import untrained
-from covshift.uri import Uri
+from covshift.support.uri import Uri
 
 __all__ = ["architecture", "build", "family", "load", "names"]
 

@@ -2,14 +2,14 @@
 
 from pathlib import Path
 
-from covshift.errors import CovshiftError
 from covshift.models.base import Model
 from covshift.models.builtin import open_weights
 from covshift.models.checkpoint import fit, read_state
 from covshift.models.from_builtin import as_model
 from covshift.models.open import open_architecture
 from covshift.models.query import KEYS
-from covshift.uri import Uri
+from covshift.support.errors import CovshiftError
+from covshift.support.uri import Uri
 
 
 def load(uri: Uri) -> Model:

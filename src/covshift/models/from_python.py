@@ -7,12 +7,12 @@ from types import ModuleType
 
 from torch import nn
 
-from covshift.errors import CovshiftError, unknown
 from covshift.models.base import Model
 from covshift.models.open import State
 from covshift.models.preprocess import IMAGENET, Preprocess
 from covshift.models.query import KEYS
-from covshift.uri import Uri
+from covshift.support.errors import CovshiftError, unknown
+from covshift.support.uri import Uri
 
 AS_IT_IS = IMAGENET.with_(size=0, resize=0)
 """Where a factory says nothing of preprocessing: ImageNet's mean and std, and images as large as they are."""

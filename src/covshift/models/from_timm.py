@@ -6,7 +6,6 @@ from typing import Any, cast
 
 from torch import nn
 
-from covshift.errors import CovshiftError, unknown
 from covshift.models.base import Model
 from covshift.models.checkpoint import classes_in
 from covshift.models.from_torchvision import NONE  # which imports torchvision, our way, before timm does
@@ -14,7 +13,8 @@ from covshift.models.open import State
 from covshift.models.preprocess import Preprocess
 from covshift.models.query import KEYS
 from covshift.models.untrained import untrained
-from covshift.uri import Uri
+from covshift.support.errors import CovshiftError, unknown
+from covshift.support.uri import Uri
 
 try:
     timm: Any = import_module("timm")

@@ -8,15 +8,15 @@ from typing import Any, cast
 import torch
 from torch import nn
 
-from covshift._torchvision import torchvision
-from covshift.errors import CovshiftError, unknown
 from covshift.models.base import Model
 from covshift.models.checkpoint import classes_in, read_state
 from covshift.models.open import State
 from covshift.models.preprocess import IMAGENET, Preprocess
 from covshift.models.query import KEYS
 from covshift.models.untrained import untrained
-from covshift.uri import Uri
+from covshift.support.errors import CovshiftError, unknown
+from covshift.support.torchvision import torchvision
+from covshift.support.uri import Uri
 
 PAPER = "IMAGENET1K_V1"
 """The weights that the paper uses, and the default where a model has them."""

@@ -5,14 +5,14 @@ from typing import Any
 
 from torch import nn
 
-from covshift.errors import CovshiftError
 from covshift.models.base import Model
 from covshift.models.checkpoint import fit
 from covshift.models.query import KEYS
 from covshift.models.untrained import untrained
 from covshift.models.zoo import ENTRIES, find
 from covshift.models.zoo.fetch import fetch
-from covshift.uri import Uri, escape
+from covshift.support.errors import CovshiftError
+from covshift.support.uri import Uri, escape
 
 
 def names() -> list[str]:

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from covshift.errors import CovshiftError
 from covshift.models.cifar import Norm, ScalarBias
+from covshift.support.errors import CovshiftError
 
 BLOCKS = {50: (3, 4, 6, 3), 101: (3, 4, 23, 3), 152: (3, 8, 36, 3)}
 GROUPS = 32
@@ -23,7 +23,7 @@ def imagenet_resnet(depth: int, norm: Norm, classes: int = 1000) -> nn.Module:
         raise CovshiftError(f"expected a depth of {', '.join(map(str, BLOCKS))}, got {depth}")
     if norm == "fixup":
         return FixupResNet(BLOCKS[depth], classes)
-    from covshift._torchvision import torchvision  # takes a second, and the CIFAR networks do without
+    from covshift.support.torchvision import torchvision  # takes a second, and the CIFAR networks do without
 
     layers: dict[str, Callable[[int], nn.Module]] = {
         "batch": nn.BatchNorm2d,

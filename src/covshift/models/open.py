@@ -6,10 +6,10 @@ from typing import Protocol, cast
 
 from torch import Tensor
 
-from covshift.errors import CovshiftError, unknown
 from covshift.models.base import Model
 from covshift.models.query import preprocessing
-from covshift.uri import Uri, parse
+from covshift.support.errors import CovshiftError, unknown
+from covshift.support.uri import Uri, parse
 
 SOURCES = {
     "builtin": "covshift.models.from_builtin",

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
-from covshift.corruptions.pictures import middle, rgb, short_side
-from covshift.errors import CovshiftError, is_number, unknown
+from covshift.support.errors import CovshiftError, is_number, unknown
+from covshift.support.images import middle, rgb, short_side
 
 Colour = tuple[float, float, float]
 FILTERS = {resampling.name.lower(): resampling for resampling in Image.Resampling}

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from covshift.errors import CovshiftError
-from covshift.uri import Uri
+from covshift.support.errors import CovshiftError
+from covshift.support.uri import Uri
 
 KEYS = ("mean", "std", "size", "resize", "interpolation")
 """The same names as the keywords of `open_model`."""

@@ -1,5 +1,5 @@
 """The report: tables, figures and a page that opens anywhere, from run folders."""
 
-from covshift.report.command import report
+from covshift.report.build import report
 
 __all__ = ["report"]

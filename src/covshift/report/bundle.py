@@ -3,9 +3,9 @@
 from importlib.metadata import version
 from importlib.util import find_spec
 
-from covshift.cache import home
-from covshift.errors import CovshiftError
-from covshift.files import replacing
+from covshift.support.cache import home
+from covshift.support.errors import CovshiftError
+from covshift.support.files import replacing
 
 PACKAGES = ("altair", "vl_convert", "jinja2")
 _GLOBAL = "window.vegaEmbed = vegaEmbed;"

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from covshift.bench.metrics import Rate
+from covshift.bench.results.metrics import Rate
 
 
 class Difference(NamedTuple):
@@ -26,7 +26,7 @@ def difference(first: Rate, second: Rate) -> Difference:
     It takes the two for independent. Rates on the same images rise and fall together, so for these it is too wide
     rather than too narrow.
 
-    >>> from covshift.bench.metrics import rate
+    >>> from covshift.bench.results.metrics import rate
     >>> [round(value, 4) for value in difference(rate(48, 80), rate(56, 70))]  # Newcombe's example, turned round
     [0.2, 0.0524, 0.3339]
     """

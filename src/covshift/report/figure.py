@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from covshift.bench.metrics import Rate
+from covshift.bench.results.metrics import Rate
 
 if TYPE_CHECKING:
     import altair

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from covshift.report.results import Result
+from covshift.report.gather import Result
 
 
 class Metric(NamedTuple):

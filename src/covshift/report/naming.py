@@ -2,7 +2,7 @@
 
 import re
 
-from covshift.report.results import Result
+from covshift.report.gather import Result
 
 _FAMILIES = {
     "wide_?resnet|wrn": "Wide ResNet",

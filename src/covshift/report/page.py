@@ -9,10 +9,10 @@ from urllib.parse import quote
 from covshift import __version__
 from covshift.report.bundle import vega
 from covshift.report.figure import Figure
-from covshift.report.overview import sentence
+from covshift.report.gather import Result
 from covshift.report.parts import Gap, Part, Section
-from covshift.report.results import Result
-from covshift.report.samples import Samples
+from covshift.report.sections.overview import sentence
+from covshift.report.sections.samples import Samples
 from covshift.report.sheet import FORMATS, Sheet, as_html
 
 _HERE = Path(__file__).parent

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from covshift.report.figure import Figure
-from covshift.report.results import Result
+from covshift.report.gather import Result
 from covshift.report.sheet import Sheet
 
 

@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-from covshift.report.overview import sentence
+from covshift.report.gather import Result
 from covshift.report.parts import Section
-from covshift.report.results import Result
+from covshift.report.sections.overview import sentence
 from covshift.report.sheet import Sheet, as_markdown, markdown
 
 _MARK = "<!-- Written by covshift report from the rows of the runs; do not edit. -->"

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from html import escape
 from typing import NamedTuple
 
-from covshift.bench.metrics import Rate
+from covshift.bench.results.metrics import Rate
 from covshift.report.difference import Difference
 
 

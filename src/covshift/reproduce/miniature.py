@@ -10,7 +10,7 @@ from dataclasses import replace
 from covshift.bench.methods import GRID_IMAGES, GRID_PRIORS, SCENARIOS, batch
 from covshift.corruptions import names
 from covshift.reproduce.figures import published_grid
-from covshift.reproduce.places import BUILTIN
+from covshift.reproduce.resources import BUILTIN
 from covshift.reproduce.target import Job, Metric, Number, Target
 
 IMAGES = 512

@@ -124,7 +124,7 @@ def _renditions() -> Target:
 
 
 def _alexnet() -> Target:
-    from covshift.bench.metrics import ALEXNET
+    from covshift.bench.results.metrics import ALEXNET
 
     job = on_c("alexnet", "none", holdout=True)
     numbers = tuple(

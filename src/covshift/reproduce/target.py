@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple
 
-from covshift.bench import metrics
-from covshift.bench.store import Row
+from covshift.bench.results import metrics
+from covshift.bench.results.store import Row
 from covshift.corruptions import names
 from covshift.data.condition import CLEAN, MIXED, SEVERITIES, Condition
 

@@ -7,11 +7,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from covshift.errors import CovshiftError, plural
-from covshift.full import call_model
-from covshift.layers import NormLayer, Patterns, check_not_compiled, find_layers, not_finite, unwrap
-from covshift.moments import widen
-from covshift.statistics import Statistics, fingerprint
+from covshift.core.estimate import call_model
+from covshift.core.moments import widen
+from covshift.core.places import NormLayer, Patterns, check_not_compiled, find_layers, not_finite, unwrap
+from covshift.core.statistics import Statistics, fingerprint
+from covshift.support.errors import CovshiftError, plural
 
 _PIECE = 1 << 20  # values taken to double precision at a time
 _CHUNK = 64  # images at a time, where the data come as one tensor

@@ -7,10 +7,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from covshift.errors import CovshiftError, is_number
-from covshift.moments import Moments, widen
+from covshift.core.moments import Moments, widen
+from covshift.core.statistics import Statistics
 from covshift.shift.covariance import Covariances, Gaussian
-from covshift.statistics import Statistics
+from covshift.support.errors import CovshiftError, is_number
 
 EPS = 1e-5  # what torch's layers add to a variance before they divide by it
 
@@ -48,7 +48,7 @@ def wasserstein(
             because its numbers are larger.
         eps: a smaller variance of the source counts as this one when it is divided by, as it does in the layer itself.
 
-    >>> from covshift.moments import Moments
+    >>> from covshift.core.moments import Moments
     >>> source, target = (
     ...     Statistics({"bn": Moments(8, 8, torch.tensor([mean]), torch.tensor([var]))}, "a model")
     ...     for mean, var in ((0.0, 4.0), (6.0, 16.0))

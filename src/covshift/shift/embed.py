@@ -7,10 +7,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from covshift.errors import CovshiftError, is_number
-from covshift.moments import widen
+from covshift.core.moments import widen
+from covshift.core.statistics import Statistics
 from covshift.shift.distance import EPS, seen_layers
-from covshift.statistics import Statistics
+from covshift.support.errors import CovshiftError, is_number
 
 
 class Point(NamedTuple):

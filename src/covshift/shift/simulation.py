@@ -6,9 +6,9 @@ from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 
-from covshift.errors import CovshiftError, is_number, unknown
+from covshift.core.statistics import Statistics
 from covshift.shift.theory import Array, Numbers, as_array, bounds, expected, layer_bounds
-from covshift.statistics import Statistics
+from covshift.support.errors import CovshiftError, is_number, unknown
 
 Bound = Literal["lower", "upper"]
 By = Bound | Literal["expected"]

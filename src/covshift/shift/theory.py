@@ -11,9 +11,9 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 
-from covshift.errors import CovshiftError, is_number
+from covshift.core.statistics import Statistics
 from covshift.shift.distance import EPS, seen_layers
-from covshift.statistics import Statistics
+from covshift.support.errors import CovshiftError, is_number
 
 Array = NDArray[np.float64]
 Numbers = ArrayLike | torch.Tensor
@@ -152,7 +152,7 @@ def layer_bounds(
 
     Layers that `target` has never seen are left out.
 
-    >>> from covshift.moments import Moments
+    >>> from covshift.core.moments import Moments
     >>> source, target = (
     ...     Statistics({"bn": Moments(8, 8, torch.full((4,), mean), torch.ones(4))}, "a model") for mean in (0.0, 1.0)
     ... )

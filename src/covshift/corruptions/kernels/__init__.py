@@ -5,25 +5,10 @@ of one colour sits exactly on the edge that the final truncation cuts at, and th
 That is also why none of them may be compiled with fast math.
 """
 
-from collections.abc import Callable
-from contextlib import suppress
-from typing import Any, TypeVar, cast
-
-import numba
 import numpy as np
 
-from covshift.corruptions.seeding import Array as Array
-
-F = TypeVar("F", bound=Callable[..., Any])
-
-
-def kernel(function: F) -> F:
-    """Compile for the machine at the first call; runs without the interpreter lock."""
-    compiled = numba.njit(nogil=True, error_model="numpy")(function)
-    # Where neither the package's folder nor the user's can be written to, each process compiles anew.
-    with suppress(RuntimeError):
-        compiled.enable_caching()
-    return cast(F, compiled)
+from covshift.support.arrays import Array
+from covshift.support.jit import kernel
 
 
 @kernel

@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from covshift.corruptions.kernels import Array, kernel
+from covshift.support.arrays import Array
+from covshift.support.jit import kernel
 
 
 @kernel

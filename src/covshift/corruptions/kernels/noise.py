@@ -1,6 +1,8 @@
 """Loops of the noises."""
 
-from covshift.corruptions.kernels import Array, kernel, level
+from covshift.corruptions.kernels import level
+from covshift.support.arrays import Array
+from covshift.support.jit import kernel
 
 
 @kernel

@@ -2,7 +2,9 @@
 
 import numpy as np
 
-from covshift.corruptions.kernels import Array, kernel, level
+from covshift.corruptions.kernels import level
+from covshift.support.arrays import Array
+from covshift.support.jit import kernel
 
 
 @kernel

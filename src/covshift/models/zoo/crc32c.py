@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from covshift.corruptions.kernels import kernel
+from covshift.support.jit import kernel
 
 
 def masked_crc32c(content: bytes) -> int:

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import torch
 
-from covshift.cache import checksum, download, home, locked
-from covshift.errors import CovshiftError
 from covshift.models.zoo.entry import Entry, File
+from covshift.support.cache import checksum, download, home, locked
+from covshift.support.errors import CovshiftError
 
 
 def fetch(entry: Entry) -> Path:

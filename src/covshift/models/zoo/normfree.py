@@ -8,10 +8,10 @@ from zipfile import BadZipFile
 import numpy as np
 import torch
 
-from covshift.errors import CovshiftError
 from covshift.models.checkpoint import read_state
 from covshift.models.imagenet import BLOCKS, imagenet_resnet
 from covshift.models.zoo.entry import Entry, File, State, published
+from covshift.support.errors import CovshiftError
 
 _NOBODY = "nobody has published weights"
 

@@ -14,7 +14,7 @@ _MANY = "Hendrycks et al. 2020, The Many Faces of Robustness"
 
 def wide_resnext(width: int) -> nn.Module:
     """ResNeXt-101 with 32 groups of so many channels, which torchvision has up to 8."""
-    from covshift._torchvision import torchvision
+    from covshift.support.torchvision import torchvision
 
     resnet = torchvision.models.resnet
     network: nn.Module = resnet.ResNet(resnet.Bottleneck, [3, 4, 23, 3], groups=32, width_per_group=width)

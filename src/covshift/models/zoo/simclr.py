@@ -8,12 +8,12 @@ from pathlib import Path
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from covshift.errors import CovshiftError
 from covshift.models.checkpoint import read_state
 from covshift.models.imagenet import BLOCKS, imagenet_resnet
 from covshift.models.preprocess import Preprocess
 from covshift.models.zoo.entry import Entry, File, State
 from covshift.models.zoo.tensorflow import is_tensorflow, read_tensors
+from covshift.support.errors import CovshiftError
 
 _BUCKET = "https://storage.googleapis.com/simclr-checkpoints/simclrv2/finetuned_100pct"
 _STEPS = 37535

@@ -1,8 +1,8 @@
 """All models of the paper, by name."""
 
-from covshift.errors import unknown
 from covshift.models.zoo import assemble_weights, normfree, robust, simclr, torchvisions
 from covshift.models.zoo.entry import Entry
+from covshift.support.errors import unknown
 
 ENTRIES = {
     entry.name: entry

@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from covshift.errors import CovshiftError
+from covshift.support.errors import CovshiftError
 
 _FOOTER = 48
 _MAGIC = bytes.fromhex("57fb808b247547db")

@@ -1,0 +1,1 @@
+"""What computes the cells of a run."""

@@ -1,0 +1,111 @@
+"""Where the cells of a run are computed: on this machine, on a Ray cluster, or a part of them in each of many jobs."""
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, NamedTuple, TypeVar, get_args
+
+from covshift.support.errors import CovshiftError, unknown
+
+Engine = Literal["local", "ray"]
+
+Thing = TypeVar("Thing")
+
+
+class Shard(NamedTuple):
+    """One of so many parts of a run, numbered from 0."""
+
+    number: int
+    of: int
+
+    @classmethod
+    def parse(cls, text: str) -> "Shard":
+        """A part as a user writes it.
+
+        >>> Shard.parse("1/4")
+        Shard(number=1, of=4)
+        """
+        first, slash, count = text.partition("/")
+        if not (slash and first.isdecimal() and count.isdecimal() and int(first) < int(count)):
+            raise CovshiftError(f"expected --shard I/K with I from 0 to K - 1, e.g. 0/4, got {text!r}")
+        return cls(int(first), int(count))
+
+    def part(self, things: Sequence[Thing]) -> tuple[Thing, ...]:
+        """The things of this part: dealt out, so that the parts are about as much work.
+
+        >>> Shard(1, 3).part("abcdefg")
+        ('b', 'e')
+        """
+        return tuple(things[self.number :: self.of])
+
+    def folder(self, out: Path) -> Path:
+        """Where this part has its results, inside of the run's folder: no job writes to a file of another."""
+        return out / f"shard-{self.number}-of-{self.of}"
+
+    @classmethod
+    def named(cls, folder: Path) -> "Shard | None":
+        """The part that has its results in this folder, by its name.
+
+        >>> Shard.named(Path("runs/r18/shard-3-of-16"))
+        Shard(number=3, of=16)
+        """
+        found = re.fullmatch(r"shard-(\d+)-of-(\d+)", folder.name)
+        return cls(int(found[1]), int(found[2])) if found else None
+
+    def others(self, out: Path) -> list[Path]:
+        """Where the other parts have theirs."""
+        return [Shard(number, self.of).folder(out) for number in range(self.of) if number != self.number]
+
+
+@dataclass(frozen=True)
+class Where:
+    """Where cells are computed; it changes no result.
+
+    Attributes:
+        engine: "local", in this process, or "ray".
+        address: of a running Ray cluster, e.g. "auto" or "10.0.0.1:6379"; None to start Ray on this machine.
+        workers: how many processes Ray is asked for; None for as many as the cluster has room for.
+        cpus: that each of them takes, and the threads that it computes with.
+        gpus: that each of them takes, which may be a fraction, or 0; None for one where the cluster has any.
+        shard: compute only this part of the conditions.
+
+    >>> Where("ray", address="auto", gpus=0.5).engine
+    'ray'
+    """
+
+    engine: Engine = "local"
+    address: str | None = None
+    workers: int | None = None
+    cpus: float = 1
+    gpus: float | None = None
+    shard: Shard | None = None
+
+    def __post_init__(self) -> None:
+        if self.engine not in get_args(Engine):
+            raise unknown("engine", self.engine, get_args(Engine))
+        if self.engine != "ray" and (self.address, self.workers, self.cpus, self.gpus) != (None, None, 1, None):
+            raise CovshiftError(
+                "an address, workers and what each of them takes are for Ray; say --engine ray, or leave them out"
+            )
+        if self.workers is not None and self.workers < 1:
+            raise CovshiftError(f"expected --workers from 1, got {self.workers}")
+        gpus = self.gpus or 0
+        if not 0 < self.cpus < math.inf or not (0 <= gpus <= 1 or float(gpus).is_integer()) or gpus < 0:
+            raise CovshiftError(
+                "expected CPUs above 0 for a worker, and as GPUs a part of one or a whole number, got "
+                f"{self.cpus:g} and {gpus:g}"
+            )
+
+    def folder(self, out: Path) -> Path:
+        """Where results are written, of a run whose folder is `out`."""
+        return self.shard.folder(out) if self.shard else out
+
+    def part(self, things: Sequence[Thing]) -> tuple[Thing, ...]:
+        """Those of the things that are computed here."""
+        return self.shard.part(things) if self.shard else tuple(things)
+
+
+HERE = Where()
+"""In this process."""

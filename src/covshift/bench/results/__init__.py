@@ -1,0 +1,1 @@
+"""What a run has found: rows on disk, and numbers and tables made of them."""

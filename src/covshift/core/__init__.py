@@ -1,0 +1,1 @@
+"""Statistics of a model: measured, mixed with the source, and put back."""

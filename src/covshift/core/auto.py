@@ -1,0 +1,92 @@
+"""How much of a batch to trust, layer by layer, without labels or a holdout set: `Batch(prior="auto")`.
+
+What a layer sees of a batch differs from its source by the shift, which we want to follow, and by the chance of which
+images came, which we do not. Chance shows in how much the images of the batch differ among each other; in a batch of
+one, in how much the quarters of the image do, which in the networks we looked at is about as much. The share of the
+difference that chance does not explain is trusted, up to `MOST`: every layer corrects what those before it have left
+over, so that small steps add up, and with whole steps the noise of all layers would add up instead.
+"""
+
+import torch
+from torch import Tensor
+from torch.nn.functional import adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d
+
+from covshift.core.moments import Moments, widen
+from covshift.core.places import NormLayer
+from covshift.core.ranks import over_ranks
+
+MOST = 0.4
+
+
+def trust(layer: NormLayer, seen: Moments, chance: Tensor) -> Tensor:
+    """The weight of what was seen against the source, from 0 to `MOST`: n/(N+n) of Eq. 3.
+
+    Args:
+        layer: the layer, with its source statistics.
+        seen: moments [channels] or [groups, channels].
+        chance: the variance of their means by chance, of the same shape.
+
+    Returns:
+        One weight [1], or one for each group [groups, 1].
+    """
+    # A channel that is constant in the source is divided by eps in the layer, and so it is here.
+    scale = 1 / (widen(layer.var) + layer.eps)
+    moved = ((widen(seen.mean) - widen(layer.mean)).square() * scale).mean(-1, keepdim=True)
+    unexplained = 1 - (chance * scale).mean(-1, keepdim=True) / moved.clamp(min=torch.finfo(moved.dtype).tiny)
+    return (MOST * unexplained.clamp(min=0)).to(seen.mean.dtype)
+
+
+def chance_of_batch(x: Tensor, images: int, *, sync: bool) -> Tensor:
+    """The variance by chance of the mean of all of `x`, over all ranks if `sync`; [channels]."""
+    channels = x.shape[1]
+    if images:
+        # Rows that cannot be told apart by image count as images.
+        images = images if len(x) % images == 0 else len(x)
+        means, quarters = _of_images(x, images)
+        between, within = means.var(0, correction=0), quarters.mean(0)
+        mean, var = torch.cat([means.mean(0), within]), torch.cat([between, torch.zeros_like(within)])
+        local = Moments(images, images, mean, var)
+    else:
+        nothing = widen(torch.zeros(2 * channels, device=x.device))
+        local = Moments(0, 0, nothing, nothing)
+    pooled = over_ranks(local) if sync else local
+    return _combine(pooled.var[:channels], pooled.mean[channels:], pooled.images)
+
+
+def chance_of_groups(x: Tensor, images: int, groups: list[Moments]) -> list[Tensor]:
+    """The same for each entry of `groups`, as `measure_groups` gives them: [groups, channels]."""
+    means, quarters = _of_images(x, images)
+    chances, start = [], 0
+    for group in groups:
+        stop = start + len(group.mean) * int(group.images)
+        mine, within = (part[start:stop].unflatten(0, (len(group.mean), -1)) for part in (means, quarters))
+        chances.append(_combine(mine.var(1, correction=0), within.mean(1), group.images))
+        start = stop
+    return chances
+
+
+def _combine(between: Tensor, within: Tensor, n: float) -> Tensor:
+    """The variance of the mean of n images, by the variance between them and that between quarters of them."""
+    # Images have n - 1 ways to differ from their mean; the quarters stand in for the one that is missing.
+    known = torch.where(within.isfinite(), within, between * (n / (n - 1)) if n > 1 else torch.inf)
+    return (between + known / max(n, 1)) / max(n, 1)
+
+
+def _of_images(x: Tensor, images: int) -> tuple[Tensor, Tensor]:
+    """Of each image the mean of its channels, and the variance of a quarter's mean, NaN where it has no quarters."""
+    x = x.detach()
+    if len(x) > images:
+        # Several rows are one image: tokens, say. They take the place of the quarters.
+        rows = x.flatten(2).mean(2) if x.ndim > 2 else x
+        parts = rows.unflatten(0, (images, -1)).transpose(1, 2)
+    elif x.ndim == 3:
+        parts = adaptive_avg_pool1d(x, min(4, x.shape[2]))
+    elif x.ndim == 4:
+        parts = adaptive_avg_pool2d(x, (min(2, x.shape[2]), min(2, x.shape[3])))
+    elif x.ndim == 5:
+        parts = adaptive_avg_pool3d(x, (1, min(2, x.shape[3]), min(2, x.shape[4])))
+    else:
+        parts = x.unsqueeze(2)
+    parts = widen(parts.flatten(2))
+    means = parts.mean(2)
+    return means, parts.var(2) if parts.shape[2] > 1 else torch.full_like(means, torch.nan)

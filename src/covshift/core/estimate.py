@@ -1,0 +1,183 @@
+"""Full adaptation: `estimate`, the statistics of a whole data set, exactly, in bounded memory."""
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
+from contextlib import nullcontext
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from covshift.core.lockstep import Lockstep
+from covshift.core.moments import Meter, Moments, merge
+from covshift.core.places import NormLayer, Only, Patterns, check_not_compiled, find_layers, unwrap
+from covshift.core.ranks import least, over_ranks, telling_others
+from covshift.core.statistics import Statistics, check_prior, fingerprint
+from covshift.support.errors import CovshiftError
+from covshift.support.memory import free_memory, parse_bytes
+from covshift.support.progress import progress_bar
+
+_CHUNK = 64  # images at a time, where the data come as one tensor
+
+
+def estimate(
+    model: nn.Module,
+    loader: Iterable[Any] | Tensor,
+    *,
+    exact: bool = True,
+    prior: float = 0,
+    memory: float | str | None = None,
+    scratch: str | os.PathLike[str] | None = None,
+    layers: Patterns = None,
+    only: Only = None,
+    call: Callable[[nn.Module, Any], Any] | None = None,
+    collect: Callable[[int, Any], None] | None = None,
+    sync: bool = True,
+    progress: bool = True,
+) -> Statistics:
+    """The statistics of a whole data set: what each layer would see if all images came in one giant batch.
+
+    With `exact=True` the batches of the loader go through the model side by side, and at every normalisation layer wait
+    for each other: each layer is measured on inputs that all earlier ones have normalised by the statistics of the
+    whole set, and still every operation is done once. What the waiting batches hold stays under `memory` and goes to
+    disk beyond it. With `exact=False` each batch is normalised by its own statistics, which are then merged: one pass
+    with little memory, near the exact result where batches are large.
+
+    A layer that the model calls several times is normalised by the statistics of each call, and gets those of all. With
+    `only`, the other moment in the result is the source's.
+
+    Args:
+        model: a model in eval mode; it is as before when this returns or raises.
+        loader: batches, as tensors, (images, labels, ...) tuples or mappings of keyword arguments; or one big tensor.
+        exact: whether the result is that of one giant batch.
+        prior: N, how many images the source statistics count for (Eq. 3), where `exact`; the result is the mixture that
+            the layers were normalised by. `adapt` with `Batch(prior)` does the same for a batch that fits in memory.
+        memory: for waiting batches, in bytes or as "4 GiB"; by default half of what the machine or the GPU has free.
+        scratch: a folder to park batches in that go beyond `memory`; by default the system's for temporary files.
+        layers: patterns of layer paths, e.g. "layer1.*", to adapt only those.
+        only: "mean" or "var" to adapt only that moment.
+        call: how to call the model on a batch, e.g. `lambda model, batch: model(batch["left"], batch["right"])`.
+        collect: called with a batch's position and the model's output for it; with `exact=True` that is what the
+            adapted model says, at no extra cost.
+        sync: whether ranks of `torch.distributed` estimate one set together, each with its own part of it.
+        progress: whether to show a progress bar when this takes long.
+
+    >>> net = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8)).eval()
+    >>> target = estimate(net, torch.rand(100, 3, 8, 8))
+    >>> target.images
+    100
+    >>> target.apply(net)
+    """
+    model = unwrap(model)
+    check_not_compiled(model)
+    found = find_layers(model, layers, only)
+    check_prior(prior)
+    if prior and not exact:
+        raise CovshiftError("expected prior=0 with exact=False; mix() the result with the source statistics instead")
+    if isinstance(loader, Tensor):
+        loader = loader.split(_CHUNK)
+    if not isinstance(loader, Iterable):
+        raise CovshiftError(f"expected a loader that gives batches of images, got {type(loader).__name__}")
+    total = len(loader) * (len(found) + 1) if isinstance(loader, Sized) else None
+    runs = _forward_passes(model, loader, call or call_model, collect)
+    try:
+        # Blocks of no_grad or inference_mode in the model's own code change nothing inside of this one, so that it does
+        # not matter in which order the passes, which share a thread, enter and leave them.
+        with torch.inference_mode(), progress_bar("estimating", total, show=progress) as advance:
+            if exact:
+                budget = free_memory(found[0].mean.device) / 2 if memory is None else parse_bytes(memory)
+                folder = None if scratch is None else Path(scratch)
+                seen = Lockstep(found, budget, folder, sync, advance, prior).run(runs)
+            else:
+                seen = _one_by_one(found, runs, sync, partial(advance, len(found) + 1))
+    finally:
+        for layer in found:
+            layer.restore()
+    if not any(moments.count for moments in seen.values()):
+        raise CovshiftError("the loader gave no images that reach a normalisation layer: there is nothing to estimate")
+    unseen = {layer.path: Moments(0, 0, layer.mean, layer.var) for layer in found}
+    chosen = {layer.path: layer.chosen(seen[layer.path]) for layer in found if layer.path in seen}
+    result = Statistics(unseen | chosen, fingerprint(model))
+    return result.mix(Statistics(unseen, result.fingerprint), prior) if prior else result
+
+
+def _one_by_one(
+    layers: list[NormLayer], runs: Iterable[Callable[[], None]], sync: bool, advance: Callable[[], None]
+) -> dict[str, Moments]:
+    """What each layer sees if every batch is normalised by its own statistics."""
+    seen: dict[str, Moments] = {}
+    meter = Meter()
+
+    def before(layer: NormLayer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        batch = meter.measure(layer.path, layer.input(args, kwargs))
+        if batch.count > 1:
+            layer.write(batch.mean, batch.var)
+        else:
+            layer.restore()  # a single value has no variance to be normalised by
+        seen[layer.path] = merge(seen[layer.path], batch) if layer.path in seen else batch
+
+    device = layers[0].mean.device
+    handles = [layer.hook(before) for layer in layers]
+    try:
+        with telling_others(device) if sync else nullcontext():
+            for run in runs:
+                meter = Meter()
+                run()
+                advance()
+        if sync:
+            least(0, device)
+            nothing = {layer.path: Moments(0, 0, layer.mean, layer.var) for layer in layers}
+            seen = {path: over_ranks(seen.get(path, nothing[path])) for path in nothing}
+    finally:
+        for handle in handles:
+            handle.remove()
+    by_path = {layer.path: layer for layer in layers}
+    for path, moments in seen.items():
+        by_path[path].check(moments)
+    return seen
+
+
+def _forward_passes(
+    model: nn.Module,
+    batches: Iterable[Any],
+    call: Callable[[nn.Module, Any], Any],
+    collect: Callable[[int, Any], None] | None,
+) -> Iterator[Callable[[], None]]:
+    """One function for each batch, which runs the model on it."""
+
+    def run(position: int, box: list[Any]) -> None:
+        # A copy of our own can be parked on disk; the loader's cannot, it may still use it.
+        output = call(model, _move(box.pop(), device_of(model), copy=True))
+        if collect is not None:
+            collect(position, output)
+
+    for position, batch in enumerate(batches):
+        box = [batch]
+        del batch
+        yield partial(run, position, box)
+
+
+def call_model(model: nn.Module, batch: Any) -> Any:
+    """What `model` says, on its own device, of a tensor, of the first of a tuple, or of keyword arguments."""
+    batch = _move(batch, device_of(model))
+    if isinstance(batch, Mapping):
+        return model(**batch)
+    return model(batch[0] if isinstance(batch, tuple | list) else batch)
+
+
+def device_of(model: nn.Module) -> torch.device:
+    """Where the model's parameters are."""
+    return next((tensor.device for tensor in model.parameters()), torch.device("cpu"))
+
+
+def _move(batch: Any, device: torch.device, *, copy: bool = False) -> Any:
+    if isinstance(batch, Tensor):
+        return batch.to(device, copy=copy)
+    if isinstance(batch, Mapping):
+        return {key: _move(value, device, copy=copy) for key, value in batch.items()}
+    if isinstance(batch, tuple | list):
+        moved = [_move(value, device, copy=copy) for value in batch]
+        return type(batch)(*moved) if hasattr(batch, "_fields") else moved
+    return batch

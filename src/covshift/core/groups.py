@@ -1,0 +1,73 @@
+"""Many small statistical batches in one compute batch: each group of images is normalised by its own statistics."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from covshift.core.moments import Moments, mean_var, measure_rows
+from covshift.core.places import NormLayer
+
+_LARGE = 1 << 17  # values: a group of so many is worth a call of its own
+
+
+def measure_groups(x: Tensor, images: int, size: int) -> list[Moments]:
+    """The moments of each group of `size` consecutive images; at most two entries: the full groups and the rest.
+
+    Args:
+        x: [rows, channels, ...]; an image is one row, or a run of rows (tokens, say), as long for every image.
+        images: how many images `x` is made of.
+        size: images in a group; the last group may have fewer.
+
+    Returns:
+        Moments of [groups, channels], first for all groups of `size` images, then for the group of those left over.
+    """
+    rows_each = len(x) // images
+    whole = images // size * size
+    parts = [(x[: whole * rows_each], size), (x[whole * rows_each :], images - whole)]
+    found = []
+    for part, in_group in parts:
+        if len(part):
+            rows = in_group * rows_each
+            found.append(Moments(rows * x[0, 0].numel(), in_group, *_measure_each(part.detach(), rows)))
+    return found
+
+
+def _measure_each(x: Tensor, rows: int) -> tuple[Tensor, Tensor]:
+    """Mean and variance of each run of so many rows; both [groups, channels]."""
+    if x.device.type == "cpu" and not x.is_contiguous() and rows * x[0].numel() >= _LARGE:
+        means, variances = zip(*map(mean_var, x.split(rows)), strict=True)
+        return torch.stack(means), torch.stack(variances)
+    mean, var = (each.unflatten(0, (-1, rows)) for each in measure_rows(x))
+    centre = mean.mean(1)
+    spread = (mean - centre.unsqueeze(1)).square()
+    return centre, (var + spread).mean(1)
+
+
+def renormalise(x: Tensor, layer: NormLayer, groups: list[Moments], weights: Sequence[float | Tensor]) -> Tensor:
+    """Shift and scale each group so that the source statistics of `layer` finish the job.
+
+    With μ̄, σ̄² mixed from the source and the group by Eq. 3, the layer gets (x - μ̄)·√((σ_s²+ε)/(σ̄²+ε)) + μ_s, and its
+    own normalisation makes (x - μ̄)/√(σ̄²+ε) of it.
+
+    Args:
+        x: the layer's input.
+        layer: the layer, holding its source statistics.
+        groups: what `measure_groups` says of `x`.
+        weights: how much each entry of `groups` counts against the source: n/(N+n), or [groups, 1] of its own weights.
+    """
+    mean = torch.cat([torch.lerp(layer.mean.to(g.mean), g.mean, w) for g, w in zip(groups, weights, strict=True)])
+    var = torch.cat([torch.lerp(layer.var.to(g.var), g.var, w) for g, w in zip(groups, weights, strict=True)])
+    source_mean, source_var = layer.mean.to(mean), layer.var.to(var)
+    mean = source_mean.expand_as(mean) if layer.only == "var" else mean
+    var = source_var.expand_as(var) if layer.only == "mean" else var
+    scale = ((source_var + layer.eps) / (var + layer.eps)).sqrt()
+    shift = source_mean - mean * scale
+    # Rows of a full group; the group of those left over is the last one, so what is too much is cut off.
+    in_group = groups[0].count // x[0, 0].numel()
+    scale, shift = (_like(x, t.repeat_interleave(int(in_group), dim=0)[: len(x)]) for t in (scale, shift))
+    return torch.addcmul(shift, x, scale).to(x.dtype)
+
+
+def _like(x: Tensor, per_row: Tensor) -> Tensor:
+    return per_row.reshape(*per_row.shape, *[1] * (x.ndim - 2))

@@ -1,0 +1,152 @@
+"""Many forward passes through one model, side by side: at every normalisation layer each waits for all the others.
+
+So a layer's statistics can be taken over all passes before any of them goes on, as if they were one giant batch, and
+every operation is still done once. A pass is a greenlet: it can be left in the middle of the model's own code, at any
+depth, and taken up again. Only one runs at a time.
+"""
+
+from collections.abc import Callable, Iterable
+from contextlib import nullcontext
+from functools import reduce
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from greenlet import getcurrent, greenlet
+
+from covshift.core.moments import Meter, Moments, merge
+from covshift.core.parking import Held, Parking
+from covshift.core.places import NormLayer
+from covshift.core.ranks import least, over_ranks, telling_others
+from covshift.core.statistics import target_weight
+from covshift.support.errors import CovshiftError
+
+
+class _Autocast(NamedTuple):
+    """Settings of the thread, which the passes share and each may change."""
+
+    enabled: bool
+    dtype: torch.dtype
+
+    @classmethod
+    def now(cls, device: str) -> "_Autocast":
+        return cls(torch.is_autocast_enabled(device), torch.get_autocast_dtype(device))
+
+    def set(self, device: str) -> None:
+        torch.set_autocast_enabled(device, self.enabled)
+        torch.set_autocast_dtype(device, self.dtype)
+
+
+class _Runner(greenlet):  # type: ignore[misc]
+    """One forward pass, which runs, waits at a layer, or is over."""
+
+    def __init__(self, run: Callable[[], object], autocast: _Autocast) -> None:
+        super().__init__(run)
+        self.autocast = autocast
+        self.held = Held()
+        self.meter = Meter()
+        self.layer: NormLayer | None = None
+        self.moments: Moments | None = None
+
+
+class Lockstep:
+    """Runs passes side by side and takes the statistics of all `layers` over all of them.
+
+    Args:
+        layers: the layers to wait at; their statistics are overwritten, and it is the caller's to restore them.
+        memory: how many bytes waiting passes may hold; beyond that they are parked on disk.
+        scratch: the folder to park in; None for the system's.
+        sync: whether the passes of all ranks go in step.
+        advance: called with 1 whenever a pass has come to the next layer.
+        prior: N, how many images the source statistics count for in what the layers use.
+    """
+
+    def __init__(
+        self,
+        layers: list[NormLayer],
+        memory: float,
+        scratch: Path | None,
+        sync: bool,
+        advance: Callable[[float], None],
+        prior: float = 0,
+    ) -> None:
+        self.seen: dict[str, Moments] = {}
+        self.parking = Parking(memory, scratch)
+        self._layers = layers
+        self._order = {layer.path: position for position, layer in enumerate(layers)}
+        self._device = layers[0].mean.device
+        self._sync = sync
+        self._advance = advance
+        self._prior = prior
+        self._runners: list[_Runner] = []
+
+    def run(self, runs: Iterable[Callable[[], object]]) -> dict[str, Moments]:
+        """Run all of `runs`, each a forward pass, to their ends; give what each layer saw."""
+        handles = [layer.hook(self._wait) for layer in self._layers]
+        try:
+            self._start_all(runs)
+            self._go_on_together()
+        finally:
+            for runner in self._runners:
+                runner.throw()  # those still waiting, after an error, end here
+            self.parking.close()
+            for handle in handles:
+                handle.remove()
+        return self.seen
+
+    def _start_all(self, runs: Iterable[Callable[[], object]]) -> None:
+        autocast = _Autocast.now(self._device.type)
+        with telling_others(self._device) if self._sync else nullcontext():
+            for run in runs:
+                self._runners.append(_Runner(run, autocast))
+                self._resume(self._runners[-1])
+
+    def _go_on_together(self) -> None:
+        while (position := self._next_layer()) < len(self._layers):
+            layer = self._layers[position]
+            self._settle(layer, [r.moments for r in self._runners if r.layer is layer and r.moments])
+            # To and fro: the pass that ran last still has its tensors in the cache.
+            self._runners.reverse()
+            with telling_others(self._device) if self._sync else nullcontext():
+                for runner in self._runners:
+                    if runner.layer is layer:
+                        self._resume(runner)
+
+    def _next_layer(self) -> int:
+        """The layer to settle now: on any rank, the first that passes wait at. They differ only where data decides."""
+        waiting = [self._order[runner.layer.path] for runner in self._runners if runner.layer]
+        position = min(waiting, default=len(self._layers))
+        return least(position, self._device) if self._sync else position
+
+    def _settle(self, layer: NormLayer, moments: list[Moments]) -> None:
+        """All are here: take the statistics over all of them, and let the layer use these."""
+        total = reduce(merge, moments, Moments(0, 0, layer.mean, layer.var))
+        if self._sync:
+            total = over_ranks(total)
+        layer.check(total, self._prior)
+        layer.mix(total.mean, total.var, target_weight(total.images, self._prior))
+        self.seen[layer.path] = merge(self.seen[layer.path], total) if layer.path in self.seen else total
+
+    def _resume(self, runner: _Runner) -> None:
+        device = self._device.type
+        ours = _Autocast.now(device)
+        self.parking.fetch(runner.held)
+        runner.autocast.set(device)
+        with self.parking:  # notes what the model makes, not what we do in between
+            x = runner.switch()
+        runner.autocast = _Autocast.now(device)
+        ours.set(device)
+        if runner.layer:  # what outlives a pass that is over, its output say, is no longer ours to park
+            runner.moments = runner.meter.measure(runner.layer.path, x)
+            self.parking.park(runner.held)
+        self._advance(1)
+
+    def _wait(self, layer: NormLayer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Called in a pass that has come to `layer`: leave it there, until all others have come."""
+        runner = getcurrent()
+        if not isinstance(runner, _Runner):
+            raise CovshiftError(f"layer {layer.path!r} is called from another thread; use estimate(exact=False)")
+        x = layer.input(args, kwargs)
+        runner.layer = layer
+        runner.parent.switch(x)
+        runner.layer = None

@@ -1,0 +1,234 @@
+"""`Statistics`: what the normalisation layers of a model hold, or what they have seen of a domain."""
+
+import hashlib
+import json
+import math
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Self
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save as to_safetensors
+from torch import Tensor, nn
+
+from covshift.core.moments import Moments, merge, widen
+from covshift.core.places import Only, Patterns, find_layers, norm_modules, unwrap
+from covshift.support.errors import CovshiftError, is_number, plural
+from covshift.support.files import replacing
+
+_FORMAT = "covshift statistics 1"
+
+
+class Statistics(Mapping[str, Moments]):
+    """Count, mean and variance for every normalisation layer of a model; immutable, a mapping from layer path.
+
+    A count of 0 means that no data was seen: the moments are then those that the model came with. So merging with
+    `Statistics.of(model)` changes nothing, and a layer that was never called keeps what it had.
+
+    >>> net = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8)).eval()
+    >>> Statistics.of(net)
+    Statistics(1 layer, 8 channels, 0 images)
+        1  8 channels  mean 0 ± 0  var 1 ± 0
+    """
+
+    def __init__(self, layers: Mapping[str, Moments], fingerprint: str) -> None:
+        self._layers = dict(layers)
+        self.fingerprint = fingerprint
+
+    def __getitem__(self, path: str) -> Moments:
+        return self._layers[path]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._layers)
+
+    def __len__(self) -> int:
+        return len(self._layers)
+
+    @property
+    def images(self) -> float:
+        """How many images were seen; the most over the layers, since a layer may be left out of some passes."""
+        return max((moments.images for moments in self.values()), default=0)
+
+    @classmethod
+    def of(cls, model: nn.Module) -> Self:
+        """The statistics that `model` holds now."""
+        modules = norm_modules(unwrap(model))
+        return cls({path: _held_by(module) for path, module in modules.items()}, fingerprint(model))
+
+    def apply(self, model: nn.Module, *, layers: Patterns = None, only: Only = None) -> None:
+        """Write these statistics into the layers of `model`: an ordinary eval-mode model, repaired.
+
+        Args:
+            model: the model that the statistics were taken from, or another of the same architecture.
+            layers: patterns of layer paths, e.g. "layer1.*", to write only to those.
+            only: "mean" or "var" to write only that moment.
+        """
+        self.check_fits(model)
+        found = [layer for layer in find_layers(model, layers, only) if layer.path in self]
+        if not found:
+            raise CovshiftError(
+                f"these statistics are of {', '.join(self)}, and layers={layers!r} matches none of them"
+            )
+        for layer in found:
+            layer.write(self[layer.path].mean, self[layer.path].var)
+
+    def merge(self, other: "Statistics") -> "Statistics":
+        """The statistics of both sets of images together, exactly, in any order.
+
+        >>> net = nn.BatchNorm1d(4).eval()
+        >>> Statistics.of(net).merge(Statistics.of(net)) == Statistics.of(net)
+        True
+        """
+        self.check_same_layers(other)
+        return Statistics({path: merge(self[path], other[path]) for path in self}, self.fingerprint)
+
+    def mix(self, source: "Statistics", prior: float) -> "Statistics":
+        """Eq. 3 of the paper: N/(N+n) source + n/(N+n) these, with N = `prior` and n = the images seen.
+
+        >>> net = nn.BatchNorm1d(1).eval()
+        >>> seen = Statistics({"": Moments(48, 48, torch.ones(1), torch.ones(1))}, fingerprint(net))
+        >>> seen.mix(Statistics.of(net), prior=16)[""].mean.item()
+        0.75
+        """
+        check_prior(prior)
+        self.check_same_layers(source)
+
+        def mixed(target: Moments, source: Moments) -> Moments:
+            weight = target_weight(target.images, prior)
+            pairs = ((source.mean, target.mean), (source.var, target.var))
+            mean, var = (torch.lerp(widen(s), widen(t).to(s.device), weight) for s, t in pairs)
+            return replace(target, mean=mean, var=var)
+
+        return Statistics({path: mixed(self[path], source[path]) for path in self}, self.fingerprint)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write a statistics patch: a safetensors file of a few hundred kB."""
+        tensors = {}
+        for name, moments in self.items():
+            counts = torch.tensor([moments.count, moments.images], dtype=torch.float64)
+            for part, tensor in zip(_PARTS, (counts, moments.mean, moments.var), strict=True):
+                tensors[f"{name}/{part}"] = tensor.detach().to("cpu", torch.float64).contiguous()
+        metadata = {"format": _FORMAT, "fingerprint": self.fingerprint, "layers": json.dumps(list(self))}
+        with replacing(Path(path)) as file:
+            file.write_bytes(to_safetensors(tensors, metadata))
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """Read a statistics patch that `save` wrote."""
+        if not Path(path).is_file():
+            raise CovshiftError(f"there is no statistics patch at {path}")
+        try:
+            with safe_open(path, framework="pt") as file:
+                metadata = file.metadata() or {}
+                if metadata.get("format") != _FORMAT:
+                    raise CovshiftError(f"{path} is a safetensors file but not a statistics patch of this version")
+                layers, fingerprint = {}, metadata["fingerprint"]
+                for name in json.loads(metadata["layers"]):
+                    counts, mean, var = (file.get_tensor(f"{name}/{part}") for part in _PARTS)
+                    count, images = counts.tolist()
+                    layers[name] = Moments(count, images, mean, var)
+        except (SafetensorError, OSError, KeyError, ValueError) as error:
+            raise CovshiftError(f"{path} is not a whole statistics patch ({error}); save it again") from error
+        return cls(layers, fingerprint)
+
+    def __eq__(self, other: object) -> bool:
+        """Whether every count, mean and variance is the same."""
+        return isinstance(other, Statistics) and self.close_to(other, rtol=0, atol=0)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def close_to(self, other: "Statistics", rtol: float = 1e-5, atol: float = 1e-8) -> bool:
+        """Whether counts are the same and means and variances agree up to rounding."""
+
+        def close(a: Tensor, b: Tensor) -> bool:
+            return torch.allclose(widen(a), widen(b).to(a.device), rtol, atol)
+
+        return (
+            self.fingerprint == other.fingerprint
+            and self.keys() == other.keys()
+            and all(
+                (a.count, a.images) == (b.count, b.images) and close(a.mean, b.mean) and close(a.var, b.var)
+                for a, b in ((self[path], other[path]) for path in self)
+            )
+        )
+
+    def check_fits(self, model: nn.Module) -> None:
+        """Raise a `CovshiftError` if these are statistics of another architecture."""
+        if self.fingerprint != fingerprint(model):
+            held = Statistics.of(model)
+            theirs, ours = _summary(self), _summary(held)
+            alike = "the same in shape, and other parameters" if theirs == ours else ours
+            raise CovshiftError(f"these statistics are of another model: they are of {theirs}, this model has {alike}")
+
+    def check_same_layers(self, other: "Statistics") -> None:
+        """Raise a `CovshiftError` unless `other` is of the same architecture and the same layers."""
+        if not isinstance(other, Statistics):
+            raise CovshiftError(f"expected Statistics, got {type(other).__name__}")
+        if self.fingerprint != other.fingerprint or self.keys() != other.keys():
+            raise CovshiftError(
+                f"these are statistics of different models or layers: {_summary(self)} and {_summary(other)}"
+            )
+
+    def __repr__(self) -> str:
+        width = max((len(path) for path in self), default=0)
+        channels = sum(len(moments.mean) for moments in self.values())
+        head = f"Statistics({plural(len(self), 'layer')}, {plural(channels, 'channel')}, {self.images:g} images)"
+        rows = [
+            f"    {path:<{width}}  {len(m.mean)} channels  mean {_spread(m.mean)}  var {_spread(m.var)}"
+            for path, m in self.items()
+        ]
+        if len(rows) > 8:
+            rows[4:-3] = [f"    ... {len(rows) - 7} more"]
+        return "\n".join([head, *rows])
+
+
+_PARTS = ("counts", "mean", "var")
+
+
+def fingerprint(model: nn.Module) -> str:
+    """A digest of the architecture: the names and shapes of all that the model holds."""
+    layout = [(name, tuple(tensor.shape)) for name, tensor in unwrap(model).state_dict().items()]
+    return hashlib.sha256(json.dumps(layout).encode()).hexdigest()[:16]
+
+
+def digest(model: nn.Module) -> str:
+    """A digest of the weights and statistics themselves."""
+    total = hashlib.sha256()
+    for name, tensor in unwrap(model).state_dict().items():
+        total.update(name.encode())
+        total.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
+    return total.hexdigest()[:16]
+
+
+def check_prior(prior: float) -> None:
+    """Raise a `CovshiftError` unless `prior` is a number of images from 0 to infinity."""
+    if not is_number(prior) or not prior >= 0:
+        raise CovshiftError(f"prior is a number of images N from 0 to infinity, got {prior!r}")
+
+
+def target_weight(images: float, prior: float) -> float:
+    """n/(N+n): how much the target counts against the source.
+
+    >>> target_weight(images=8, prior=24)
+    0.25
+    """
+    return 0.0 if math.isinf(prior) or images == 0 else images / (images + prior)
+
+
+def _held_by(module: nn.Module) -> Moments:
+    mean, var = module.running_mean, module.running_var
+    assert isinstance(mean, Tensor)
+    assert isinstance(var, Tensor)
+    return Moments(0, 0, widen(mean).clone().detach(), widen(var).clone().detach())
+
+
+def _summary(layers: Mapping[str, Moments]) -> str:
+    path, moments = next(iter(layers.items()))
+    return f"{plural(len(layers), 'layer')} (first {path!r} with {plural(len(moments.mean), 'channel')})"
+
+
+def _spread(x: Tensor) -> str:
+    return f"{x.mean().item():.3g} ± {x.std(correction=0).item():.2g}"

@@ -1,0 +1,89 @@
+"""What `covshift models` shows: what can be opened, and how much of it is normalisation."""
+
+import json
+import sys
+from fnmatch import fnmatchcase
+from functools import partial
+from importlib import import_module
+from typing import Any, NamedTuple
+
+from rich.console import Console
+from rich.table import Table
+
+from covshift.models.base import count
+from covshift.models.open import SOURCES
+from covshift.models.untrained import untrained
+from covshift.support.errors import CovshiftError
+from covshift.support.progress import progress_bar
+
+_LISTED = ("builtin", "torchvision", "zoo")
+_HINT = "timm's: covshift models 'timm:resnet*'; checkpoints: file:PATH?arch=…; your own code: py:module:function"
+
+
+class Row(NamedTuple):
+    """A model that can be opened, with the columns of the paper's table of models."""
+
+    uri: str
+    family: str
+    params: int
+    bn_params: int
+    weights: list[str]
+    about: dict[str, Any] = {}  # noqa: RUF012
+
+    def as_dict(self) -> dict[str, Any]:
+        """For programs; a source may know more of its models."""
+        return {name: value for name, value in self._asdict().items() if name != "about"} | self.about
+
+
+def find(pattern: str | None = None) -> list[Row]:
+    """The models whose URI or name fits a shell pattern or, without stars, contains it.
+
+    timm's are thousands, and looked through only by a pattern that begins with "timm:".
+
+    >>> find("torchvision:resnet18")
+    [Row(uri='torchvision:resnet18', family='resnet', params=11689512, bn_params=9600, weights=['IMAGENET1K_V1'], \
+about={})]
+    """
+    pattern = pattern or "*"
+    sources = ("timm",) if pattern.startswith("timm:") else _LISTED
+    # A source that can be listed has these functions: names, family, build and, where there is more to say,
+    # weights_of and about.
+    rooms: dict[str, Any] = {source: import_module(SOURCES[source]) for source in sources}
+    found = [(f"{source}:{name}", name, room) for source, room in rooms.items() for name in room.names()]
+    found = [entry for entry in found if _fits(entry[0], pattern)]
+    if not found:
+        raise CovshiftError(f"no model fits {pattern!r}; try a pattern such as 'resnet*' or 'timm:resnet*'")
+    rows = []
+    with progress_bar("counting parameters", len(found)) as advance:
+        for uri, name, room in found:
+            counts = count(untrained(partial(room.build, name), shapes_only=True))
+            weights = room.weights_of(name) if hasattr(room, "weights_of") else []
+            about = room.about(name) if hasattr(room, "about") else {}
+            rows.append(Row(uri, room.family(name), *counts, weights, about))
+            advance(1)
+    return rows
+
+
+def _fits(uri: str, pattern: str) -> bool:
+    if not set(pattern) & set("*?["):
+        return pattern in uri
+    return fnmatchcase(uri, pattern) or fnmatchcase(uri.partition(":")[2], pattern)
+
+
+def show(pattern: str | None, *, as_json: bool) -> None:
+    """Write the list to stdout, as a table for people or as JSON for programs."""
+    rows = find(pattern)
+    if as_json:
+        sys.stdout.write(json.dumps([row.as_dict() for row in rows], indent=2) + "\n")
+        return
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    table.add_column("model", no_wrap=True)
+    for title in ("parameters", "of BN", "share"):
+        table.add_column(title, justify="right", no_wrap=True)
+    table.add_column("weights", overflow="fold")  # last, so that the numbers are whole on a narrow screen
+    for row in rows:
+        share = f"{row.bn_params / row.params:.2%}"
+        table.add_row(row.uri, f"{row.params:,}", f"{row.bn_params:,}", share, ", ".join(row.weights))
+    # In a pipe there is no edge to break lines at.
+    Console(width=None if sys.stdout.isatty() else 200).print(table)
+    Console(stderr=True).print(_HINT, style="dim", highlight=False, markup=False)

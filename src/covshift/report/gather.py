@@ -1,0 +1,220 @@
+"""`Result`: a run folder as the report sees it, and how the folders are found."""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import NamedTuple
+
+from covshift.bench.methods import SCENARIOS, parse_method
+from covshift.bench.results.metrics import AS_PUBLISHED, Baseline, Rate, mce, mean_rate, rate
+from covshift.bench.results.store import Row, Run, Store
+from covshift.bench.suite import run_folders
+from covshift.corruptions import names
+from covshift.data.condition import CLEAN, SEVERITIES, Condition
+from covshift.report.difference import Difference, difference, mean_difference
+from covshift.support.errors import CovshiftError
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a run has found so far.
+
+    Attributes:
+        name: short, and no other result of the report has it.
+        folder: where the run is.
+        run: what it is.
+        rows: its finished cells.
+        yardstick: what mCE is measured against; None where that means nothing.
+    """
+
+    name: str
+    folder: Path
+    run: Run
+    rows: tuple[Row, ...]
+    yardstick: Baseline | None = None
+
+    @cached_property
+    def table(self) -> dict[str, dict[Condition, Row]]:
+        """Rows by method and condition."""
+        found: dict[str, dict[Condition, Row]] = {}
+        for row in self.rows:
+            found.setdefault(row.method, {})[Condition(row.corruption, row.severity)] = row
+        return found
+
+    @cached_property
+    def methods(self) -> tuple[str, ...]:
+        """The methods that have rows, in the order of the settings; those that only N was searched with come last."""
+        asked = [name for name in self.run.settings.methods if name in self.table]
+        return tuple(dict.fromkeys([*asked, *self.table]))
+
+    @cached_property
+    def planned(self) -> tuple[Condition, ...]:
+        """The corrupted conditions that results are means of: those of the test corruptions, else of all there are."""
+        settings = self.run.settings
+        chosen = [name for name in settings.corruptions if name in names("test")] or settings.corruptions
+        return tuple(Condition(name, severity) for name in chosen for severity in settings.severities)
+
+    @cached_property
+    def shared(self) -> tuple[Condition, ...]:
+        """Those of them that are done by every scenario of the run that has begun with them."""
+        done = [set(self.table[name]) & set(self.planned) for name in SCENARIOS if name in self.table]
+        begun = [each for each in done if each]
+        return tuple(c for c in self.planned if begun and all(c in each for each in begun))
+
+    @cached_property
+    def left(self) -> int:
+        """How many cells are not done yet."""
+        return len(set(self.run.settings.plan.all_names()) - {row.cell for row in self.rows})
+
+    @property
+    def natural(self) -> bool:
+        """Whether the run is about images as they are."""
+        return not self.run.settings.corruptions
+
+    @property
+    def image_count(self) -> int:
+        """How many images the run was shown in a condition."""
+        return self.run.image_count
+
+    @property
+    def subset_seed(self) -> int | None:
+        """The seed that its images were drawn with; None where they are all there are."""
+        return self.run.settings.seed if self.image_count < self.run.data_images else None
+
+    @property
+    def images(self) -> tuple[object, ...]:
+        """What says which images the run was shown."""
+        return (self.run.data_digest, self.image_count, self.subset_seed)
+
+    @cached_property
+    def adapted(self) -> str | None:
+        """The method that stands for adaptation in the `shared` conditions."""
+        return self.adapted_in(self.shared)
+
+    def adapted_in(self, conditions: Sequence[Condition]) -> str | None:
+        """The method that stands for adaptation: full, else partial, else the last one that is not `none`."""
+        usable = [name for name in self.methods if name not in ("none", "reverse") and self.mean(name, conditions)]
+        return next((name for name in ("full", "partial") if name in usable), usable[-1] if usable else None)
+
+    @property
+    def adaptable(self) -> bool:
+        """Whether the model is known to hold statistics: other methods than `none` take them."""
+        return any(method.kind != "none" for method in self.run.settings.all_methods)
+
+    @cached_property
+    def prior(self) -> float | None:
+        """N of partial adaptation."""
+        return next((row.prior for row in self.rows if row.method == "partial"), None)
+
+    def rate(self, method: str, condition: Condition = CLEAN, *, top5: bool = False) -> Rate | None:
+        """The error of a method in a condition."""
+        row = self.table.get(method, {}).get(condition)
+        return _rate(row.top5_errors if top5 else row.top1_errors, row.images) if row else None
+
+    def mean(self, method: str, conditions: Sequence[Condition] | None = None) -> Rate | None:
+        """The mean error of a method over conditions, `shared` ones by default; None where it lacks one of them."""
+        wanted = self.shared if conditions is None else conditions
+        rates = [self.rate(method, condition) for condition in wanted]
+        found = [each for each in rates if each is not None]
+        return mean_rate(found) if found and len(found) == len(wanted) else None
+
+    def over(self, method: str, corruption: str) -> Rate | None:
+        """The mean error of a method over the severities of a corruption."""
+        return self.mean(method, [Condition(corruption, severity) for severity in self.run.settings.severities])
+
+    def gain(self, method: str, conditions: Sequence[Condition] | None = None) -> Difference | None:
+        """What a method changes in the mean error over conditions, `shared` ones by default."""
+        wanted = self.shared if conditions is None else conditions
+        pairs = [(self.rate("none", condition), self.rate(method, condition)) for condition in wanted]
+        found = [difference(before, after) for before, after in pairs if before and after]
+        return mean_difference(found) if found and len(found) == len(wanted) else None
+
+    def mce(self, method: str) -> float | None:
+        """The mean corruption error of a method, 1 for the yardstick."""
+        if self.yardstick is None or self.run.settings.severities != SEVERITIES:
+            return None
+        rows = self.table.get(method, {})
+        return mce({c: row.top1_errors / row.images for c, row in rows.items()}, self.yardstick)
+
+    def on_holdout(self, method: str) -> float | None:
+        """What N is chosen by: the error on the holdout corruptions, in units of the yardstick's where there is one."""
+        weights = self.yardstick.errors if self.yardstick else {}
+        rates = [(self.rate(method, c), weights.get(c.corruption, 1.0)) for c in self.run.settings.plan.holdout]
+        found = [rate.value / weight for rate, weight in rates if rate is not None]
+        return math.fsum(found) if found and len(found) == len(rates) else None
+
+    @cached_property
+    def batches(self) -> dict[tuple[int, float], str]:
+        """The methods with statistical batches of n images and a prior of N, by (n, N); N = ∞ is no adaptation."""
+        parsed = {name: parse_method(name) for name in self.methods if name.startswith("batch:")}
+        found = {(each.n or 0, each.prior or 0.0): name for name, each in parsed.items()}
+        return {key: name for key, name in found.items() if math.isfinite(key[1])}
+
+
+class Gathered(NamedTuple):
+    """The results, and what has to be said of folders that could not be read."""
+
+    results: tuple[Result, ...]
+    notes: tuple[str, ...]
+
+
+def gather(paths: Iterable[Path], baseline: Baseline | None = None) -> Gathered:
+    """Read run folders.
+
+    Args:
+        paths: run folders, or folders that hold some.
+        baseline: what mCE is measured against; by default AlexNet, on ImageNet.
+    """
+    folders: dict[Path, Path] = {}  # each once, however it is spelled
+    for path in paths:
+        if not path.is_dir():
+            raise CovshiftError(f"there is no run in {path}: expected a folder that covshift bench --out has made")
+        for folder in run_folders(path):
+            folders.setdefault(folder.resolve(), folder)
+    notes, stores = [], []
+    for folder in folders.values():
+        try:
+            store = Store(folder)
+            _check_methods(store)
+            if store.rows():
+                stores.append(store)
+            else:
+                notes.append(f"{folder} has no finished cell yet; `covshift bench --status {folder}` tells more")
+        except CovshiftError as error:
+            notes.append(f"left out: {error}")
+    if not stores:
+        raise CovshiftError(f"expected at least one run with a finished cell; {'; '.join(notes)}")
+    labels = _labels([store.folder for store in stores])
+    results = []
+    for store, label in zip(stores, labels, strict=True):
+        yardstick = baseline or (AS_PUBLISHED if store.run.imagenet else None)
+        results.append(Result(label, store.folder, store.run, tuple(store.rows()), yardstick))
+    return Gathered(tuple(results), tuple(notes))
+
+
+def _check_methods(store: Store) -> None:
+    for name in dict.fromkeys(row.method for row in store.rows()):
+        try:
+            parse_method(name)
+        except CovshiftError as error:
+            raise CovshiftError(
+                f"{store.folder} has rows of a method that this covshift cannot read: {error}"
+            ) from error
+
+
+@lru_cache(maxsize=1 << 16)
+def _rate(errors: int, images: int) -> Rate:
+    """The same rates are asked for again and again, by every table and figure."""
+    return rate(errors, images)
+
+
+def _labels(folders: Sequence[Path]) -> list[str]:
+    """The folders' names, with as much of the path as it takes to tell them apart."""
+    whole = [folder.resolve().parts for folder in folders]
+    for depth in range(1, max(map(len, whole)) + 1):
+        labels = [Path(*parts[-depth:]).as_posix() for parts in whole]
+        if len(set(labels)) == len(labels):
+            break
+    return labels

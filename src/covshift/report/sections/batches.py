@@ -1,0 +1,183 @@
+"""How many images it takes: errors by the size n of a statistical batch and the prior N."""
+
+from collections.abc import Sequence
+
+from covshift.report.figure import (
+    UNADAPTED,
+    Figure,
+    Row,
+    batch_sizes,
+    by_prior,
+    data,
+    figure,
+    legend,
+    over_batch_sizes,
+    palette,
+    shapes,
+)
+from covshift.report.gather import Result
+from covshift.report.metric import Metric, unshuffled, with_notes
+from covshift.report.naming import file_name
+from covshift.report.parts import Part, Section, lacking
+from covshift.report.sheet import EMPTY, Cell, Sheet, change, percent
+
+GRID = "covshift bench --out RUN --extend --grid"
+_ZERO = "covshift bench --out RUN --extend --methods batch:n=1,N=0,batch:n=8,N=0,batch:n=64,N=0,batch:n=512,N=0"
+_CHOSEN = "N is the best on the holdout corruptions for each n, where the run has them."
+
+
+def section(results: Sequence[Result], found: Metric) -> Section:
+    """Tables and curves over n and N."""
+    text = (
+        "Statistics are taken from n images at a time and mixed with those of the source, which count as N images. "
+        "A large N is safe and slow to follow; N = 0 forgets the source."
+    )
+    parts = [*methods_table(results), *low_resource(results, found), *best(results, found), *curves(results, found)]
+    parts += [grid_table(result, found) for result in results if _gridded(result)]
+    return Section("batches", "How many images", text, tuple(parts))
+
+
+def _gridded(result: Result) -> bool:
+    """Whether there is more than one n to draw a line through."""
+    return len({n for n, _ in _measured(result)}) > 1
+
+
+def _measured(result: Result) -> dict[tuple[int, float], str]:
+    return {key: name for key, name in sorted(result.batches.items()) if result.mean(name) is not None}
+
+
+def methods_table(results: Sequence[Result]) -> list[Sheet]:
+    """The methods that were asked for beside none: partial, full, and others such as streams."""
+    lines = [
+        (Cell(result.name), Cell(name), percent(result.mean(name)), change(result.gain(name)))
+        for result in results
+        for name in result.run.settings.methods
+        if name not in ("none", "reverse") and result.mean(name) is not None
+    ]
+    if not lines:
+        return []
+    notes = ("stream: statistics follow the images as they come; batch: those of n images at a time",)
+    columns = ("model", "method", "mean error in %", "Δ to none")
+    return [Sheet("methods", "All methods", columns, tuple(lines), notes)]
+
+
+def chosen(result: Result, found: Metric) -> dict[int, float]:
+    """The best N for each n: of those that were run on the holdout corruptions, or by the metric where none was."""
+    measured, best_prior = _measured(result), {}
+    for size in sorted({n for n, _ in measured}):
+        names = {N: name for (n, N), name in measured.items() if n == size}
+        held = {N: result.on_holdout(name) for N, name in names.items()}
+        scores = (
+            held
+            if any(score is not None for score in held.values())
+            else {N: found.of(result, name) for N, name in names.items()}
+        )
+        known = {N: score for N, score in scores.items() if score is not None}
+        if known:
+            best_prior[size] = min(known, key=known.__getitem__)
+    return best_prior
+
+
+def low_resource(results: Sequence[Result], found: Metric) -> list[Part]:
+    """The metric against the batch size, without a prior, with the best one, and without adaptation."""
+    title = f"{found.name.capitalize()} by batch size"
+    gridded = [result for result in results if _gridded(result)]
+    single = [result for result in results if result.adaptable and result.planned and not _gridded(result)]
+    gaps = [lacking(title, "it takes several batch sizes", single, GRID)] if single or not gridded else []
+    if not gridded:
+        return [*gaps]
+    rows: list[Row] = []
+    sizes = [n for result in gridded for n, _ in result.batches]
+    for result in gridded:
+        measured, best_prior = _measured(result), chosen(result, found)
+        for n, prior in best_prior.items():
+            rows.append(_point(result, "best N", n, prior, found.of(result, measured[n, prior])))
+        rows += [_point(result, "N = 0", n, 0.0, found.of(result, name)) for (n, N), name in measured.items() if N == 0]
+        if (none := found.of(result, "none")) is not None:
+            rows += [_point(result, UNADAPTED, n, None, none) for n in (min(sizes), max(sizes))]
+    chart = over_batch_sizes(rows, found.axis)
+    with_prior = [result for result in gridded if not any(N == 0 for _, N in _measured(result))]
+    if with_prior:
+        gaps.append(lacking(f"{title}, N = 0", "no batch size was run without a prior", with_prior, _ZERO))
+    caption = with_notes(_CHOSEN, unshuffled(gridded))
+    return [figure("low-resource", title, caption, chart, rows, wide=True), *gaps]
+
+
+def _point(result: Result, prior: str, n: int, N: float | None, value: float | None) -> Row:
+    return {"model": result.name, "prior": prior, "n": n, "N": N, "error": value}
+
+
+def best(results: Sequence[Result], found: Metric) -> list[Figure]:
+    """The best N for each n, by model; where only one was run, none is the best."""
+    import altair as alt
+
+    rows = [
+        {"model": result.name, "n": n, "N": prior}
+        for result in results
+        if _gridded(result) and len({N for _, N in result.batches}) > 1
+        for n, prior in chosen(result, found).items()
+    ]
+    if not rows:
+        return []
+    models = list(dict.fromkeys(str(row["model"]) for row in rows))
+    priors = sorted({float(str(row["N"])) for row in rows})
+    chart = (
+        alt.Chart(data(rows))
+        .mark_line(point=alt.OverlayMarkDef(filled=True, size=45))
+        .encode(
+            x=batch_sizes(),
+            # Not a logarithm: N = 0 may be the best.
+            y=alt.Y("N:Q", title="best N", scale=alt.Scale(type="symlog"), axis=alt.Axis(values=priors)),
+            color=alt.Color("model:N", legend=legend(models), scale=palette(models)),
+            shape=alt.Shape("model:N", legend=legend(models), scale=shapes(models)),
+            tooltip=["model:N", "n:Q", "N:Q"],
+        )
+        .properties(width="container", height=260)
+    )
+    return [figure("best-prior", "The best N for each n", _CHOSEN, chart, rows)]
+
+
+def curves(results: Sequence[Result], found: Metric) -> list[Figure]:
+    """The metric over n, a line for each N and a picture for each model."""
+    import altair as alt
+
+    figures = []
+    for result in results:
+        if not _gridded(result):
+            continue
+        rows = [{"n": n, "N": prior, "error": found.of(result, name)} for (n, prior), name in _measured(result).items()]
+        priors = sorted({float(str(row["N"])) for row in rows})
+        chart = (
+            alt.Chart(data(rows))
+            .mark_line(point=alt.OverlayMarkDef(size=18))
+            .encode(
+                x=batch_sizes(),
+                y=alt.Y("error:Q", title=found.axis, scale=alt.Scale(zero=False)),
+                color=by_prior(sort=priors),
+                tooltip=["n:Q", "N:O", "error:Q"],
+            )
+            .properties(width="container", height=260)
+        )
+        title, name = f"{result.name}: {found.name} by n and N", f"grid-{file_name(result)}"
+        figures.append(figure(name, title, "One line for each prior N.", chart, rows))
+    return figures
+
+
+def grid_table(result: Result, found: Metric) -> Sheet:
+    """The metric for each n (lines) and N (columns); the best N of a line is marked."""
+    measured = _measured(result)
+    priors = sorted({N for _, N in measured})
+    lines = []
+    for n in sorted({n for n, _ in measured}):
+        values = {N: found.of(result, measured[n, N]) for N in priors if (n, N) in measured}
+        known = [value for value in values.values() if value is not None]
+        least = min(known) if len(known) > 1 else None
+        cells = [_number(values.get(N), least) for N in priors]
+        lines.append((Cell(f"n = {n}"), *cells))
+    columns = ("", *(f"N = {N:g}" for N in priors))
+    title = f"{result.name}: {found.name} in % by n and N"
+    return Sheet(f"grid-{file_name(result)}", title, columns, tuple(lines), folded=True)
+
+
+def _number(value: float | None, least: float | None) -> Cell:
+    return EMPTY if value is None else Cell(f"{value:.1f}", strong=value == least)

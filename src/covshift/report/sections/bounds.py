@@ -1,0 +1,104 @@
+"""Proposition 1 beside what was measured: how the best prior depends on the batch size and on the shift."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from covshift.bench.measure import Shift
+from covshift.bench.methods import GRID_IMAGES, GRID_PRIORS
+from covshift.report.figure import Figure, Row, batch_sizes, by_prior, data, figure
+from covshift.report.gather import Result
+from covshift.report.metric import Metric
+from covshift.report.naming import file_name
+from covshift.report.parts import Part, Section, lacking
+from covshift.report.sections.batches import GRID
+from covshift.report.sections.distances import MEASURE
+from covshift.shift import bounds
+
+_SHIFTS, _RATIOS = (0.25, 0.5, 1.0), (0.75, 1.0, 1.5)
+
+
+def section(results: Sequence[Result], shifts: Mapping[str, Shift], found: Metric, measuring: str = MEASURE) -> Section:
+    """The theory for models that were measured, and for imagined shifts; `measuring` is the command for that."""
+    text = (
+        "Normalising by n images and a prior of N is wrong by at least √L on average, a distance. A small batch is "
+        "noisy, a large prior is biased towards the source; where the lines cross, the best N changes."
+    )
+    parts: list[Part] = []
+    for result in results:
+        if result.name in shifts:
+            parts += measured(result, shifts[result.name], found)
+    if not parts:
+        reason = "it takes the grid of n and N, and distances that were measured"
+        able = [result for result in results if result.adaptable and result.run.settings.order == "shuffled"]
+        parts = [lacking("Theory and measurement", reason, able, GRID, measuring)]
+    return Section("theory", "Theory", text, (*parts, simulation()))
+
+
+def measured(result: Result, shift: Shift, found: Metric) -> list[Figure]:
+    """√L, scaled to errors by a straight line, and the errors themselves as points.
+
+    The theory is of images that are drawn at random, and a line takes several n and N.
+    """
+    import altair as alt
+
+    pairs = [
+        (each.n, each.prior, each.lower, error)
+        for each in shift.theory
+        if (name := result.batches.get((each.n, each.prior))) is not None
+        and (error := found.of(result, name)) is not None
+    ]
+    several = all(len({pair[place] for pair in pairs}) > 1 for place in (0, 1))
+    if not several or result.run.settings.order != "shuffled":
+        return []
+    roots, errors = np.array([pair[2] for pair in pairs]), np.array([pair[3] for pair in pairs])
+    slope, intercept = np.polyfit(roots, errors, 1)
+    rows: list[Row] = [
+        {"n": n, "N": N, "root of L": lower, "theory": round(float(slope * lower + intercept), 3), "error": each}
+        for n, N, lower, each in pairs
+    ]
+    color = by_prior()
+    base = alt.Chart(data(rows)).encode(x=batch_sizes(), color=color)
+    scale = alt.Scale(zero=False)
+    lines = base.mark_line().encode(y=alt.Y("theory:Q", title=found.axis, scale=scale))
+    points = base.mark_point(filled=True, size=30).encode(
+        y=alt.Y("error:Q", title=found.axis, scale=scale), tooltip=["n:Q", "N:O", "error:Q", "theory:Q"]
+    )
+    correlation = f"correlation {np.corrcoef(roots, errors)[0, 1]:.2f}"
+    if slope > 0:
+        fit = f"Lines: {intercept:.1f} + {slope:.1f}·√L, the straight line that fits best; {correlation}."
+    else:
+        fit = f"It does not rise with √L ({correlation}), so there are no lines."
+    chart = alt.layer(*([lines] if slope > 0 else []), points).properties(width="container", height=280)
+    caption = f"Points: {found.name}. {fit}"
+    return [figure(f"theory-{file_name(result)}", f"{result.name}: theory and measurement", caption, chart, rows)]
+
+
+def simulation() -> Figure:
+    """√L over n, a line for each N and a picture for each shift."""
+    import altair as alt
+
+    rows: list[Row] = []
+    for shift in _SHIFTS:
+        for ratio in _RATIOS:
+            n, N = np.meshgrid(GRID_IMAGES, GRID_PRIORS, indexing="ij")
+            lower = np.sqrt(bounds(n, N, 0, 1, shift, ratio**2).lower)
+            rows += [
+                {"shift": f"μt - μs = {shift:g} σs", "ratio": f"σt = {ratio:g} σs", "n": int(n[at]), "N": float(N[at])}
+                | {"root of L": round(float(lower[at]), 4)}
+                for at in np.ndindex(*n.shape)
+            ]
+    chart = (
+        alt.Chart(data(rows))
+        .mark_line()
+        .encode(
+            x=batch_sizes(),
+            y=alt.Y("root of L:Q", title="√L in σs"),
+            color=by_prior(),
+            tooltip=["n:Q", "N:O", "root of L:Q"],
+        )
+        .properties(width=200, height=130)
+        .facet(row=alt.Row("shift:N", title=None), column=alt.Column("ratio:N", title=None))
+    )
+    caption = "The lower bound of the expected distance, for imagined shifts of mean (rows) and spread (columns)."
+    return figure("simulation", "√L for imagined shifts", caption, chart, rows, wide=True)

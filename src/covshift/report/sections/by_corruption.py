@@ -1,0 +1,87 @@
+"""Errors by corruption: a table, and bars before and after for each model."""
+
+from collections.abc import Sequence
+
+from covshift.bench.methods import SCENARIOS
+from covshift.corruptions import names
+from covshift.report.figure import METHOD_COLOURS, Figure, Row, data, figure, in_percent, palette
+from covshift.report.gather import Result
+from covshift.report.naming import file_name
+from covshift.report.parts import Gap, Part, Section, lacking
+from covshift.report.sheet import EMPTY, Cell, Sheet, change, percent
+
+_CORRUPT = "covshift bench --out RUN --extend --corruptions all --methods none"
+
+
+def section(results: Sequence[Result]) -> Section:
+    """Bars and tables for all models."""
+    text = "Mean over the severities of each corruption. Holdout corruptions, where shown, come last."
+    parts: list[Part] = [*bars(results), *(table(result) for result in results if _shown(result))]
+    if not parts:
+        parts = [_gap(results)]
+    return Section("corruptions", "By corruption", text, tuple(parts))
+
+
+def _gap(results: Sequence[Result]) -> Gap:
+    title, unfinished = "Errors by corruption", [result for result in results if result.left]
+    if not unfinished:
+        return lacking(title, "no run has corruptions as the model is (method none)", results, _CORRUPT)
+    commands = [result.run.settings.command(str(result.folder)) for result in unfinished]
+    return Gap(title, "no corruption has all of its severities yet", "\n".join(commands))
+
+
+def _shown(result: Result) -> list[str]:
+    """The corruptions that some scenario has at all severities."""
+    return [name for name in names("all") if any(result.over(method, name) for method in SCENARIOS)]
+
+
+def table(result: Result) -> Sheet:
+    """One model's errors by corruption."""
+    methods = [name for name in SCENARIOS if result.table.get(name)]
+    lines = []
+    for name in _shown(result):
+        line = [Cell(name.replace("_", " ")), *(percent(result.over(each, name)) for each in methods)]
+        if result.adapted:
+            conditions = [c for c in result.table.get("none", {}) if c.corruption == name]
+            line.append(change(result.gain(result.adapted, conditions)) if conditions else EMPTY)
+        lines.append(tuple(line))
+    columns = ("corruption", *methods, *(["Δ"] if result.adapted else []))
+    title = f"{result.name}: error in % by corruption"
+    return Sheet(f"corruptions-{file_name(result)}", title, columns, tuple(lines), folded=True)
+
+
+def bars(results: Sequence[Result]) -> list[Figure]:
+    """Before and after, by corruption; all charts have the same axis."""
+    rows = {result.name: _rows(result) for result in results}
+    top = max((float(row["high"]) for each in rows.values() for row in each), default=100.0)
+    return [_bars(result, rows[result.name], top) for result in results if rows[result.name]]
+
+
+def _rows(result: Result) -> list[Row]:
+    return [
+        {"corruption": name.replace("_", " "), "method": method, **in_percent(rate)}
+        for name in _shown(result)
+        for method in SCENARIOS
+        if (rate := result.over(method, name)) is not None
+    ]
+
+
+def _bars(result: Result, rows: Sequence[Row], top: float) -> Figure:
+    import altair as alt
+
+    shown = [name.replace("_", " ") for name in _shown(result)]
+    methods = [name for name in SCENARIOS if any(row["method"] == name for row in rows)]
+    base = alt.Chart(data(rows)).encode(
+        y=alt.Y("corruption:N", sort=shown, title=None),
+        yOffset=alt.YOffset("method:N", scale=alt.Scale(domain=methods)),
+    )
+    drawn = base.mark_bar().encode(
+        x=alt.X("error:Q", title="top-1 error in %", scale=alt.Scale(domain=[0, top], nice=False)),
+        color=alt.Color("method:N", title=None, scale=palette(methods, METHOD_COLOURS)),
+        tooltip=["corruption:N", "method:N", "error:Q", "low:Q", "high:Q"],
+    )
+    intervals = base.mark_rule(opacity=0.6).encode(x="low:Q", x2="high:Q")
+    height = len(shown) * max(16, 9 * len(methods))
+    chart = (drawn + intervals).properties(width="container", height=height)
+    caption = "Mean over severities; thin lines are 95 % intervals."
+    return figure(f"corruptions-{file_name(result)}", result.name, caption, chart, rows)

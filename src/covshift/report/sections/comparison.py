@@ -1,0 +1,101 @@
+"""Two runs side by side: what one does better than the other, and whether that may be chance."""
+
+from collections.abc import Sequence
+
+from covshift.corruptions import names
+from covshift.data.condition import CLEAN, MIXED, Condition
+from covshift.report.difference import Difference, difference, mean_difference
+from covshift.report.figure import RED, Figure, Row, data, figure
+from covshift.report.gather import Result
+from covshift.report.parts import Section
+from covshift.report.sheet import Cell, Sheet, change, percent
+from covshift.support.errors import CovshiftError
+
+
+def section(first: Result, second: Result) -> Section:
+    """A table and a chart for every method that both runs have."""
+    methods = [name for name in first.run.settings.methods if name in first.table and name in second.table]
+    asked = dict.fromkeys([*first.run.settings.methods, *second.run.settings.methods])
+    alone = [name for name in asked if (name in first.table) != (name in second.table)]
+    if not methods:
+        raise CovshiftError(
+            f"expected two runs with a method in common, got {', '.join(first.methods)} and {', '.join(second.methods)}"
+        )
+    text = (
+        f"Differences are {second.name} minus {first.name}, in points, with 95 % intervals that take the runs for "
+        "independent; bold ones leave out zero. Conditions that only one of the runs has are left out"
+    )
+    text += f", and so are the methods {', '.join(alone)}." if alone else "."
+    parts: list[Sheet | Figure] = []
+    for method in methods:
+        lines = compare(first, second, method)
+        if lines:
+            parts += [_chart(first, second, method, lines), _table(first, second, method, lines)]
+    if not parts:
+        raise CovshiftError(f"{first.name} and {second.name} have no condition in common; run them on the same ones")
+    return Section("compare", f"{first.name} and {second.name}", text, tuple(parts))
+
+
+def compare(first: Result, second: Result, method: str) -> list[tuple[str, list[Condition], Difference]]:
+    """What is compared: all corruptions together, the controls, and each corruption; each with its conditions."""
+    shared = [c for c in first.table[method] if c in second.table[method]]
+    groups = {
+        "all test corruptions": [c for c in shared if c.corruption in names("test")],
+        "clean": [c for c in shared if c == CLEAN],
+        "mixed": [c for c in shared if c == MIXED],
+        **{name.replace("_", " "): [c for c in shared if c.corruption == name] for name in names("all")},
+    }
+    return [(label, among, _difference(first, second, method, among)) for label, among in groups.items() if among]
+
+
+def _difference(first: Result, second: Result, method: str, conditions: Sequence[Condition]) -> Difference:
+    pairs = [(first.rate(method, condition), second.rate(method, condition)) for condition in conditions]
+    return mean_difference(difference(before, after) for before, after in pairs if before and after)
+
+
+def _table(
+    first: Result, second: Result, method: str, lines: Sequence[tuple[str, list[Condition], Difference]]
+) -> Sheet:
+    cells = tuple(
+        (Cell(label), percent(first.mean(method, among)), percent(second.mean(method, among)), change(found))
+        for label, among, found in lines
+    )
+    told = sum(found.significant for _, _, found in lines)
+    notes = [
+        f"{told} of {len(lines)} differences are more than chance; without a cause, fewer than one in 20 would look so"
+    ]
+    if first.images != second.images:
+        notes.append("the two runs are on different images")
+    title = f"{method}: error in %"
+    return Sheet(_name(method), title, ("condition", first.name, second.name, "difference"), cells, tuple(notes))
+
+
+def _chart(
+    first: Result, second: Result, method: str, lines: Sequence[tuple[str, list[Condition], Difference]]
+) -> Figure:
+    import altair as alt
+
+    rows: list[Row] = [
+        {
+            "condition": label,
+            **{name: round(100 * value, 3) for name, value in found._asdict().items()},
+            "more than chance": "yes" if found.significant else "no",
+        }
+        for label, _, found in lines
+    ]
+    base = alt.Chart(data(rows)).encode(
+        y=alt.Y("condition:N", sort=[label for label, _, _ in lines], title=None),
+        color=alt.Color("more than chance:N", scale=alt.Scale(domain=["yes", "no"], range=[RED, "#8C8C8C"])),
+        tooltip=["condition:N", "value:Q", "low:Q", "high:Q"],
+    )
+    # No names: on a phone there is no room for long ones.
+    spans = base.mark_rule(strokeWidth=2).encode(x=alt.X("low:Q", title="difference in points"), x2="high:Q")
+    points = base.mark_point(filled=True, size=60, opacity=1).encode(x="value:Q")
+    zero = alt.Chart(data([{"zero": 0}])).mark_rule(opacity=0.6).encode(x="zero:Q")
+    chart = (zero + spans + points).properties(width="container", height=18 * len(rows))
+    caption = f"Left of zero, {second.name} errs less than {first.name}."
+    return figure(_name(method), f"{method}: what differs", caption, chart, rows, wide=True)
+
+
+def _name(method: str) -> str:
+    return f"compare-{method.replace(':', '-').replace(',', '-').replace('=', '')}"

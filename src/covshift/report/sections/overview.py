@@ -1,0 +1,130 @@
+"""First things first: what each model loses, what adapting gives back, in words, a table and a chart."""
+
+from collections.abc import Sequence
+
+from covshift.bench.methods import SCENARIOS
+from covshift.bench.results.table import why_no_mce
+from covshift.data.condition import CLEAN
+from covshift.report.figure import METHOD_COLOURS, Figure, data, figure, in_percent, palette, shapes
+from covshift.report.gather import Result
+from covshift.report.metric import uneven, unshuffled
+from covshift.report.naming import WITHOUT, norm
+from covshift.report.parts import Gap, Section, lacking
+from covshift.report.sheet import EMPTY, Cell, Sheet, bound, change, percent, plain, signed
+
+_PARTIAL = "covshift bench --out RUN --extend --methods partial"
+_WORDS = {"full": "full adaptation", "partial": "partial adaptation"}
+
+
+def sentence(result: Result) -> str:
+    """What a model loses under corruption, or on images as they are, and what adapting gives back.
+
+    Half-finished runs say what they are means of.
+    """
+    conditions = (CLEAN,) if result.natural else result.shared
+    clean, none = result.rate("none"), result.mean("none", conditions)
+    if none is None:
+        what = "nothing" if result.natural else "no corrupted condition"
+        then = " yet; the same covshift bench again goes on" if result.left else ""
+        return f"{what} was run as the model is (method none){then}."
+    text = f"errs on {percent(none).text} % of the {'' if result.natural else 'corrupted '}images"
+    if clean is not None and not result.natural:
+        lost = none.value - clean.value
+        text += f" and {percent(clean).text} % of the clean ones: it loses {100 * lost:.1f} points"
+    if len(result.shared) < len(result.planned):
+        text += f" (in {len(result.shared)} of {len(result.planned)} conditions so far)"
+    method = result.adapted_in(conditions)
+    if method is None or (gain := result.gain(method, conditions)) is None:
+        kind = norm(result)
+        why = f": {kind} holds no statistics" if kind in WITHOUT else ""
+        return f"{text}. It was not adapted{why}."
+    words = _WORDS.get(method, method)
+    low, high = sorted(abs(value) for value in gain[1:])
+    if gain.high < 0:
+        return f"{text}. {words.capitalize()} gives back {-100 * gain.value:.1f} (95 % interval {_range(low, high)})."
+    if gain.low > 0:
+        return f"{text}. {words.capitalize()} costs {100 * gain.value:.1f} more (95 % interval {_range(low, high)})."
+    return (
+        f"{text}. {words.capitalize()} changes that by {signed(gain.value)} points, which may be chance "
+        f"(95 % interval {bound(gain.low)} to {bound(gain.high)})."
+    )
+
+
+def _range(low: float, high: float) -> str:
+    return f"{bound(low)} to {bound(high)}".replace("+", "")
+
+
+def section(results: Sequence[Result]) -> Section:
+    """The table and the chart."""
+    text = (
+        "Top-1 error in per cent, with 95 % intervals: on clean images, and as the mean over the corrupted conditions, "
+        "for the model as it is (none), normalised by every 8 images and a prior of N (partial), and by all images of "
+        "a condition (full). Δ is what the last of these changes; bold where chance is no explanation."
+    )
+    able = [result for result in results if result.planned and norm(result) == "BN"]
+    without = [result for result in able if "partial" not in result.run.settings.methods]
+    gaps = [lacking("Partial adaptation", "it was not run", without, _PARTIAL)] if without else []
+    return Section("overview", "Overview", text, (table(results), *chart(results), *gaps))
+
+
+def table(results: Sequence[Result]) -> Sheet:
+    """None, partial, full and Δ by model: the paper's main table."""
+    measured = [result for result in results if result.mce("none") is not None]
+    columns = ["model", "clean", *SCENARIOS, "Δ", "N"]
+    columns += [f"mCE {name}" for name in (*SCENARIOS, "Δ")] if measured else []
+    lines = []
+    for result in results:
+        method = result.adapted
+        line = [Cell(result.name), percent(result.rate("none"))]
+        line += [percent(result.mean(name)) for name in SCENARIOS]
+        line += [change(result.gain(method)) if method else EMPTY]
+        line += [EMPTY if result.prior is None else Cell(f"{result.prior:g}")]
+        line += [*(plain(result.mce(name)) for name in SCENARIOS), _mce_change(result)] if measured else []
+        lines.append(tuple(line))
+    notes = [_unfinished(result) for result in results if len(result.shared) < len(result.planned)]
+    given = [r.name for r in results if r.prior is not None and r.run.settings.prior is not None]
+    notes += [f"N was given, not searched: {', '.join(given)}"] if given else []
+    yardsticks = {result.yardstick.name for result in measured if result.yardstick}
+    notes += [f"mCE: {name} = 100" for name in sorted(yardsticks)]
+    reasons = dict.fromkeys(why_no_mce(result.run, result.yardstick) for result in results if result.planned)
+    notes += [f"no mCE: {reason}" for reason in reasons if reason is not None]
+    notes += [*unshuffled(results), *uneven(results)]
+    return Sheet("overview", "Error in % without and with adaptation", tuple(columns), tuple(lines), tuple(notes))
+
+
+def _mce_change(result: Result) -> Cell:
+    before, after = result.mce("none"), result.mce(result.adapted) if result.adapted else None
+    return EMPTY if before is None or after is None else Cell(signed(after - before))
+
+
+def _unfinished(result: Result) -> str:
+    done, all_of_them = len(result.shared), len(result.planned)
+    return (
+        f"{result.name} is unfinished: means over {done} of {all_of_them} conditions; the same covshift bench goes on"
+    )
+
+
+def chart(results: Sequence[Result]) -> list[Figure | Gap]:
+    """The same as points on lines, a line for each model."""
+    import altair as alt
+
+    rows = [
+        {"model": result.name, "method": name, **in_percent(rate)}
+        for result in results
+        for name in SCENARIOS
+        if (rate := result.mean(name)) is not None
+    ]
+    if not rows:
+        return []
+    short = alt.Axis(labelLimit=160)  # px, so that a phone has room for the chart beside long names
+    base = alt.Chart(data(rows)).encode(y=alt.Y("model:N", sort=[r.name for r in results], title=None, axis=short))
+    span = base.mark_rule(opacity=0.5).encode(x=alt.X("min(error):Q"), x2=alt.X2("max(error):Q"))
+    points = base.mark_point(filled=True, size=110, opacity=1).encode(
+        x=alt.X("error:Q", title="mean error in %", scale=alt.Scale(zero=True), axis=alt.Axis(tickCount=10)),
+        color=alt.Color("method:N", title=None, scale=palette(SCENARIOS, METHOD_COLOURS)),
+        shape=alt.Shape("method:N", title=None, scale=shapes(SCENARIOS)),
+        tooltip=["model:N", "method:N", "error:Q", "low:Q", "high:Q"],
+    )
+    drawn = (span + points).properties(width="container", height=30 * len({row["model"] for row in rows}))
+    caption = "Mean top-1 error over the corrupted conditions, for every model without and with adaptation."
+    return [figure("overview", "What adapting gives back", caption, drawn, rows, wide=True)]

@@ -1,0 +1,84 @@
+"""Pictures of the conditions: what the model was shown."""
+
+import base64
+import io
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from covshift.data import CLEAN, Condition, cifar10, open_data
+from covshift.data.selection import Selection, choose
+from covshift.models.preprocess import Preprocess
+from covshift.report.gather import Result
+from covshift.support.errors import CovshiftError
+
+_IMAGES = 3
+_SMALL = 64  # px; larger pictures are photographs, and JPEG does for them
+_SIDE = 160  # px of a large picture on the page
+
+
+class Picture(NamedTuple):
+    """Some images in one condition, side by side, as a data URI."""
+
+    condition: str
+    source: str
+    small: bool
+
+
+class Samples(NamedTuple):
+    """Pictures, and which run they are of; or why there are none."""
+
+    pictures: tuple[Picture, ...]
+    note: str
+
+
+def samples(results: Sequence[Result]) -> Samples:
+    """Pictures of the first run whose images can be opened."""
+    reasons = []
+    for result in results:
+        try:
+            return _draw(result)
+        except CovshiftError as error:
+            reasons.append(f"{result.name}: {error}")
+    return Samples((), "; ".join(dict.fromkeys(reasons)))
+
+
+def _draw(result: Result) -> Samples:
+    run = result.run
+    _check_here(run.settings.data)
+    data = open_data(run.settings.data)
+    prepare = Preprocess.from_dict(run.preprocess).picture
+    indices = choose(data.labels, limit=run.settings.limit, order="shuffled", seed=run.settings.seed)[:_IMAGES]
+    selection = Selection(data, indices, prepare, making=run.settings.making, skip_broken=True)
+    severities = run.settings.severities
+    middle = severities[len(severities) // 2]
+    conditions = [CLEAN, *(Condition(name, middle) for name in run.settings.corruptions)]
+    pictures = []
+    for condition in conditions:
+        if data.has(condition) and (batches := list(selection.show(condition).batches(_IMAGES))):
+            pictures.append(_picture(condition, batches[0].images))
+    if not pictures:
+        raise CovshiftError("no image could be read")
+    return Samples(tuple(pictures), f"Images of {run.settings.data}; corruptions at severity {middle}.")
+
+
+def _check_here(uri: str) -> None:
+    """A report must not fetch data: it would take long, for some pictures."""
+    if uri.startswith("builtin:cifar10") and not cifar10.is_cached("test"):
+        raise CovshiftError(f"{uri} is not in the cache folder; covshift bench --data {uri} fetches it")
+
+
+def _picture(condition: Condition, images: NDArray[np.uint8]) -> Picture:
+    small = images.shape[1] <= _SMALL
+    row = Image.fromarray(np.concatenate(list(images), axis=1))
+    if not small:
+        row.thumbnail((_SIDE * len(images), _SIDE))
+    file = io.BytesIO()
+    row.save(file, "PNG") if small else row.save(file, "JPEG", quality=80)
+    kind = "png" if small else "jpeg"
+    text = base64.b64encode(file.getvalue()).decode()
+    name = "clean" if condition == CLEAN else condition.corruption.replace("_", " ")
+    return Picture(name, f"data:image/{kind};base64,{text}", small)

@@ -1,0 +1,90 @@
+"""Where a user has data and weights, and the settings of a run that follow."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from covshift.data.imagenet import VARIANTS
+from covshift.models.zoo import ENTRIES
+from covshift.models.zoo.tensorflow import is_tensorflow
+from covshift.reproduce.target import Job
+from covshift.support.errors import CovshiftError
+from covshift.support.uri import escape
+
+BUILTIN = "builtin"
+
+
+@dataclass(frozen=True)
+class Places:
+    """Folders and files.
+
+    Attributes:
+        folders: by the name of the data set, e.g. "imagenet-c".
+        weights: files by the name of the model, where they are not the published ones.
+        limit: a subset of so many images.
+        device: to compute on.
+        builtin: the data of the miniature.
+    """
+
+    folders: Mapping[str, Path] = field(default_factory=dict)
+    weights: Mapping[str, Path] = field(default_factory=dict)
+    limit: int | None = None
+    device: str = "auto"
+    builtin: str = "builtin:cifar10"
+
+    def check(self) -> None:
+        """Raise a `CovshiftError` where something is not there, before anything is estimated, fetched or run."""
+        for name, folder in self.folders.items():
+            if not folder.expanduser().is_dir():
+                raise CovshiftError(f"expected a folder for --{name}, got {folder}, which is none")
+        for name, file in self.weights.items():
+            if not (file.expanduser().is_file() or is_tensorflow(file.expanduser())):
+                raise CovshiftError(f"expected a file for --weights {name}=FILE, got {file}, which is none")
+
+    def settings(self, job: Job) -> dict[str, Any]:
+        """The settings of a run.
+
+        Raises:
+            CovshiftError: if data or weights are missing; it says which option names them.
+        """
+        shared = {"limit": self.limit, "device": self.device}
+        return {"model": self._model(job), **self._data(job.data), **job.settings, **shared}
+
+    def _model(self, job: Job) -> str:
+        if job.data == BUILTIN:
+            return f"builtin:{job.model}"
+        entry = ENTRIES[job.model]
+        if job.model in self.weights:
+            return f"zoo:{job.model}?file={escape(str(self.weights[job.model]))}"
+        if not entry.files:
+            train = f"; train it with covshift train {entry.recipe}" if entry.recipe else f"; it is at {entry.page}"
+            raise CovshiftError(
+                f"{job.model} has no weights to download{train}, and name it: --weights {job.model}=FILE"
+            )
+        return f"zoo:{job.model}"
+
+    def _data(self, data: str) -> dict[str, Any]:
+        if data == BUILTIN:
+            return {"data": self.builtin}
+        source = "imagenet-v2" if data.startswith("imagenet-v2-") else data
+        folder = self.folders.get(source)
+        if folder is None and source == "imagenet-c" and "imagenet" in self.folders:
+            # Made on the fly, through JPEG as the published files are; frost has other textures.
+            return {"data": f"imagenet:{self.folders['imagenet']}", "jpeg": 85}
+        if folder is None:
+            other = " or --imagenet DIR" if source == "imagenet-c" else ""
+            raise CovshiftError(f"{data} is missing; say where it is: --{source} DIR{other}")
+        variant = next((f"?variant={name}" for name in VARIANTS if data == f"imagenet-v2-{name}"), "")
+        return {"data": f"{source}:{folder}{variant}"}
+
+
+def parse_weights(texts: list[str]) -> dict[str, Path]:
+    """Files as a user names them: fixup-resnet50=runs/fixup.safetensors."""
+    found = {}
+    for text in texts:
+        name, equals, path = text.partition("=")
+        if not equals or name not in ENTRIES:
+            raise CovshiftError(f"expected --weights as NAME=FILE with a name of the zoo, got {text!r}")
+        found[name] = Path(path)
+    return found

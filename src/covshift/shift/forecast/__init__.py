@@ -1,0 +1,1 @@
+"""The error to expect on images without labels."""

@@ -1,0 +1,231 @@
+"""`Predictor`: the error on images without labels, of the model as it is and of the adapted one."""
+
+import json
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save as to_safetensors
+from torch import Tensor, nn
+
+from covshift.core.statistics import digest
+from covshift.corruptions import category, corrupt, names
+from covshift.shift.distance import Distance
+from covshift.shift.forecast.observe import Batches, Images, Labels, Look, Preprocess, Which, check_labels, look
+from covshift.shift.forecast.regression import Condition, Line, fit_line
+from covshift.shift.forecast.signals import METHODS, SIGNALS, Method, Scale, fit_scale, signal, signals_of
+from covshift.support.errors import CovshiftError, unknown
+from covshift.support.files import replacing
+from covshift.support.progress import progress_bar
+
+_FORMAT = "covshift predictor 1"
+
+
+class Prediction(NamedTuple):
+    """A predicted error, from 0 to 1, and an interval that should hold it 19 times out of 20."""
+
+    error: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """What a shift costs, and what adapting would buy.
+
+    Attributes:
+        plain: the error of the model as it is.
+        adapted: the error of the model fully adapted to these images.
+        distance: the normalised Wasserstein distance from the source, per layer and averaged.
+        images: how many images this was seen on.
+    """
+
+    plain: Prediction
+    adapted: Prediction
+    distance: Distance
+    images: int
+
+
+class Predictor:
+    """Predicts a model's error without labels; made by `fit` or `load`.
+
+    Attributes:
+        conditions: the calibration conditions, with the errors and the signals measured on them.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        conditions: Sequence[Condition],
+        scale: Scale,
+        preprocess: Preprocess | None = None,
+        batch: int = 100,
+    ) -> None:
+        self.conditions = tuple(conditions)
+        self._model = model
+        self._scale = scale
+        self._preprocess = preprocess
+        self._batch = batch
+
+    @classmethod
+    def fit(
+        cls,
+        model: nn.Module,
+        images: Images,
+        labels: Labels,
+        *,
+        preprocess: Preprocess | None = None,
+        corruptions: Sequence[str] | None = None,
+        severities: Sequence[int] = (1, 2, 3, 4, 5),
+        seed: int = 0,
+        batch: int = 100,
+        progress: bool = True,
+    ) -> Self:
+        """Learn how a model's error goes with what can be seen without labels, on corruptions of clean images.
+
+        Takes two passes over the images for every condition: 42 with the defaults. About 1,000 images will do.
+
+        Args:
+            model: a classifier in eval mode.
+            images: clean images that the model was not trained on; uint8, NumPy NHWC or torch NCHW.
+            labels: their classes.
+            preprocess: makes the model's input of a batch of uint8 images, torch NCHW; by default the model does.
+            corruptions: those to learn on; by default the four that ImageNet-C holds out for this.
+            severities: how strong they are.
+            seed: another seed draws other noise.
+            batch: images at a time.
+            progress: whether to show a progress bar when this takes long.
+        """
+        chosen = names("holdout") if corruptions is None else tuple(dict.fromkeys(corruptions))
+        if len(chosen) < 2:
+            raise CovshiftError(
+                f"expected at least 2 holdout corruptions to fit on, got {len(chosen)}; one alone cannot say how far "
+                "off the prediction is on another"
+            )
+        for name in chosen:
+            category(name)  # complains about a name that nobody knows
+        if not severities:
+            raise CovshiftError("expected at least one severity to fit on, got none")
+        truth = check_labels(labels, images)
+        cells: list[tuple[str, int]] = [("clean", 0), *((name, level) for name in chosen for level in severities)]
+        looks = []
+        with progress_bar("calibrating", len(cells), show=progress) as advance:
+            for name, level in cells:
+                shown = images if name == "clean" else corrupt(images, name, level, seed=seed)
+                looks.append(seen := look(model, Batches(shown, preprocess, batch)))
+                if (highest := int(truth.max())) >= (classes := seen.plain.shape[1]):
+                    raise CovshiftError(f"expected labels below {classes}, the model's classes, got {highest}")
+                advance(1)
+        scale = fit_scale(looks[0], looks, truth)
+        conditions = [_condition(*cell, seen, scale, truth) for cell, seen in zip(cells, looks, strict=True)]
+        return cls(model, conditions, scale, preprocess, batch)
+
+    def estimate(
+        self,
+        images: Images | Iterable[Any],
+        *,
+        method: Method = "judge",
+        kind: str | None = None,
+        among: Sequence[int] | None = None,
+    ) -> Forecast:
+        """The error to expect on images without labels, and what adapting to them would make of it.
+
+        Args:
+            images: uint8, NumPy NHWC or torch NCHW; or a loader of batches as the model takes them, which is gone
+                through twice. Some hundred images at least: the adapted model is adapted to these.
+            method: what to judge by: "judge" (best in our tests), "agreement", "distance" (the paper's), "confidence",
+                "difference" (of confidences), "threshold" (of confidence), or "combined" (the first three).
+            kind: "noise", "blur", "weather" or "digital" to learn from the holdout corruption of that kind alone, as
+                the paper does.
+            among: the classes that can be the answer, where it is known that these are not all, as in ImageNet-R.
+        """
+        if method not in METHODS:
+            raise unknown("method", method, METHODS)
+        batches: Iterable[Any] = images
+        if isinstance(images, np.ndarray | Tensor):
+            batches = Batches(images, self._preprocess, self._batch)
+        elif not isinstance(images, Iterable) or iter(images) is images:
+            raise CovshiftError("expected images, or a loader that can be gone through twice")
+        seen = look(self._model, batches)
+        return self.forecast(seen if among is None else seen.among(among), method=method, kind=kind)
+
+    def forecast(self, seen: Look, *, method: Method = "judge", kind: str | None = None) -> Forecast:
+        """The same from what was seen of the images already."""
+
+        def predict(which: Which) -> Prediction:
+            signals = [signal(name, which, seen, self._scale) for name in signals_of(method)]
+            error, margin = self.line(which, method, kind).at(signals, len(seen.plain))
+            return Prediction(error, max(0.0, error - margin), min(1.0, error + margin))
+
+        return Forecast(predict("plain"), predict("adapted"), seen.distance, len(seen.plain))
+
+    def line(self, which: Which, method: Method = "judge", kind: str | None = None) -> Line:
+        """How the error of the plain or the adapted model goes with a signal, on the calibration conditions."""
+        return fit_line(self.conditions, which, method, kind)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write all that was learned to one safetensors file; the model is not in it."""
+        methods = list(self.conditions[0].signals)
+        rows = [[each.plain, each.adapted, *(each.signals[name] for name in methods)] for each in self.conditions]
+        metadata = {
+            "format": _FORMAT,
+            "weights": digest(self._model),
+            "scale": json.dumps(self._scale),
+            "signals": json.dumps(methods),
+            "conditions": json.dumps([(each.corruption, each.severity) for each in self.conditions]),
+        }
+        with replacing(Path(path)) as file:
+            file.write_bytes(to_safetensors({"measured": torch.tensor(rows, dtype=torch.float64)}, metadata))
+
+    @classmethod
+    def load(
+        cls,
+        path: str | os.PathLike[str],
+        model: nn.Module,
+        *,
+        preprocess: Preprocess | None = None,
+        batch: int = 100,
+    ) -> Self:
+        """Read what `save` wrote, for the model that it was learned on.
+
+        Args:
+            path: the file.
+            model: the same model with the same weights and statistics.
+            preprocess: as for `fit`.
+            batch: images at a time.
+        """
+        if not Path(path).is_file():
+            raise CovshiftError(f"there is no predictor at {path}")
+        try:
+            with safe_open(path, framework="pt") as file:
+                metadata = file.metadata() or {}
+                if metadata.get("format") != _FORMAT:
+                    raise CovshiftError(f"{path} is a safetensors file but not a predictor of this version")
+                methods, cells = json.loads(metadata["signals"]), json.loads(metadata["conditions"])
+                scale = Scale(*map(float, json.loads(metadata["scale"])))
+                measured, weights = file.get_tensor("measured"), metadata["weights"]
+            if not torch.cat([measured.flatten(), torch.tensor(scale)]).isfinite().all():
+                raise ValueError("some numbers in it are NaN or infinite")
+            conditions = [
+                Condition(name, level, plain, adapted, dict(zip(methods, values, strict=True)))
+                for (name, level), (plain, adapted, *values) in zip(cells, measured.tolist(), strict=True)
+            ]
+        except (SafetensorError, OSError, KeyError, ValueError, TypeError) as error:
+            raise CovshiftError(f"{path} is not a whole predictor ({error}); fit and save it again") from error
+        if weights != digest(model):
+            raise CovshiftError(f"{path} was fitted on another model or on other weights; fit it on this one")
+        return cls(model, conditions, scale, preprocess, batch)
+
+
+def _condition(corruption: str, severity: int, seen: Look, scale: Scale, truth: Tensor) -> Condition:
+    def error(which: Which) -> float:
+        return (seen.logits(which).argmax(1) != truth).double().mean().item()
+
+    sides: tuple[Which, ...] = ("plain", "adapted")
+    signals = {f"{which} {method}": signal(method, which, seen, scale) for which in sides for method in SIGNALS}
+    return Condition(corruption, severity, error("plain"), error("adapted"), signals)

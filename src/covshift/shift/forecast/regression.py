@@ -1,0 +1,104 @@
+"""Straight lines from a signal to an error, and how far off they are on a kind of shift they have not seen."""
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from covshift.corruptions import category
+from covshift.shift.forecast.observe import Which
+from covshift.shift.forecast.signals import Method, signals_of
+from covshift.shift.theory import Array
+from covshift.support.errors import CovshiftError
+
+_RIDGE = 0.1  # in units of signals with a standard deviation of 1
+_SIGMAS = 1.96  # of a Gaussian's standard deviations hold 95 % on either side
+
+
+class Condition(NamedTuple):
+    """A calibration condition.
+
+    Attributes:
+        corruption: its name, or "clean".
+        severity: 1 to 5, or 0.
+        plain: the error of the model as it is.
+        adapted: the error of the adapted model.
+        signals: what each method's signal said, for "plain judge", "adapted judge" and so on.
+    """
+
+    corruption: str
+    severity: int
+    plain: float
+    adapted: float
+    signals: dict[str, float]
+
+
+class Line(NamedTuple):
+    """error = intercept + Σ slope · signal, and the standard deviation of what is left on an unseen corruption."""
+
+    intercept: float
+    slopes: tuple[float, ...]
+    spread: float
+
+    def at(self, signals: Sequence[float], images: int) -> tuple[float, float]:
+        """The error for the signals, and half of its interval where the error is counted on so many images."""
+        error = min(1.0, max(0.0, self.intercept + sum(s * x for s, x in zip(self.slopes, signals, strict=True))))
+        # Two wrong and two right answers more: an error of 0 that is counted on few images is not certain.
+        counted = (error * images + 2) / (images + 4)
+        return error, _SIGMAS * math.sqrt(self.spread**2 + counted * (1 - counted) / images)
+
+
+def fit_line(conditions: Sequence[Condition], which: Which, method: Method, kind: str | None = None) -> Line:
+    """The line for one method.
+
+    Confidence and threshold stand for the error themselves, and the difference of confidences is added to the clean
+    error; the others are regressed. The spread is that of corruptions left out of the regression in turn.
+
+    Args:
+        conditions: the calibration conditions, the clean one first.
+        which: whose error.
+        method: whose signal.
+        kind: only conditions of this kind; the spread is then that around the line.
+    """
+    chosen = [each for each in conditions if kind is None or _kind(each) == kind]
+    if len(chosen) < 2:
+        raise CovshiftError(
+            f"expected a kind with at least 2 calibration conditions to learn from, such as 'noise', got {kind!r} with "
+            f"{len(chosen)}"
+        )
+    signals = np.array([[each.signals[f"{which} {name}"] for name in signals_of(method)] for each in chosen])
+    errors = np.array([getattr(each, which) for each in chosen])
+    if method in ("confidence", "difference", "threshold"):
+        clean = conditions[0]
+        offset = getattr(clean, which) - clean.signals[f"{which} {method}"] if method == "difference" else 0.0
+        return Line(offset, (1.0,), float(np.sqrt(np.mean((signals[:, 0] + offset - errors) ** 2))))
+    intercept, slopes = _regress(signals, errors)
+    if kind is not None:
+        free = max(1, len(chosen) - 1 - len(slopes))
+        spread = float(np.sqrt(np.sum((intercept + signals @ slopes - errors) ** 2) / free))
+        return Line(intercept, tuple(slopes.tolist()), spread)
+    groups = np.array([each.corruption for each in chosen])
+    off = []
+    for group in dict.fromkeys(groups):
+        a, b = _regress(signals[groups != group], errors[groups != group])
+        off.append(a + signals[groups == group] @ b - errors[groups == group])
+    return Line(intercept, tuple(slopes.tolist()), float(np.sqrt(np.mean(np.concatenate(off) ** 2))))
+
+
+def _kind(condition: Condition) -> str:
+    return "clean" if condition.corruption == "clean" else category(condition.corruption)
+
+
+def _regress(signals: Array, errors: Array) -> tuple[float, Array]:
+    """Intercept and slopes of least squares; several signals go with each other, so they are held back a little."""
+    moved, spread = signals - signals.mean(0), signals.std(0)
+    if not (spread > 1e-6).any():
+        raise CovshiftError(
+            "all calibration conditions look the same to the model; are the images constant, or all the same one?"
+        )
+    scale = np.where(spread > 1e-6, spread, np.inf)
+    moved = moved / scale
+    held = _RIDGE if len(scale) > 1 else 0.0
+    slopes = np.linalg.solve(moved.T @ moved + held * np.eye(len(scale)), moved.T @ errors) / scale
+    return float(errors.mean() - signals.mean(0) @ slopes), slopes

@@ -1,0 +1,94 @@
+"""What a model's answers say of its error, without labels: single numbers that rise with it."""
+
+from collections.abc import Callable, Sequence
+from typing import Literal, NamedTuple, get_args
+
+import torch
+from torch import Tensor, nn
+
+from covshift.shift.forecast.observe import Look, Which
+
+Signal = Literal["judge", "agreement", "distance", "confidence", "difference", "threshold"]
+SIGNALS: tuple[Signal, ...] = get_args(Signal)
+Method = Signal | Literal["combined"]
+METHODS: tuple[Method, ...] = (*SIGNALS, "combined")
+COMBINED: tuple[Signal, ...] = ("judge", "agreement", "distance")
+"""What `combined` goes by: answers, how they change, and statistics."""
+
+
+class Scale(NamedTuple):
+    """What signals are measured by; found on labelled images.
+
+    Attributes:
+        temperature: divides the adapted model's logits so that its confidence is about right on calibration data.
+        plain: the confidence below which the plain model is as often as it is wrong, on clean images.
+        adapted: the same for the adapted model.
+    """
+
+    temperature: float
+    plain: float
+    adapted: float
+
+
+def signals_of(method: Method) -> tuple[Signal, ...]:
+    """The signals that a method goes by.
+
+    >>> signals_of("judge")
+    ('judge',)
+    """
+    return COMBINED if method == "combined" else (method,)
+
+
+def signal(method: Signal, which: Which, seen: Look, scale: Scale) -> float:
+    """One number that rises with the error of the plain or the adapted model.
+
+    - judge: how little probability the adapted model gives to the answer, on average;
+    - agreement: how often plain and adapted model disagree;
+    - distance: the normalised Wasserstein distance, averaged over layers, which is the paper's estimator;
+    - confidence, difference: 1 - average confidence;
+    - threshold: how often confidence is below that of `scale`.
+    """
+    answers = seen.logits(which).argmax(1)
+    if method == "judge":
+        return doubt(seen.adapted, answers, scale.temperature)
+    if method == "agreement":
+        return (seen.plain.argmax(1) != seen.adapted.argmax(1)).double().mean().item()
+    if method == "distance":
+        return seen.distance.average
+    confidence = seen.logits(which).softmax(1).amax(1)
+    if method == "threshold":
+        return (confidence < (scale.plain if which == "plain" else scale.adapted)).double().mean().item()
+    return 1 - confidence.double().mean().item()
+
+
+def doubt(logits: Tensor, answers: Tensor, temperature: float) -> float:
+    """1 - the probability of `answers`, on average, by these logits.
+
+    >>> doubt(torch.tensor([[0.0, 0.0], [0.0, 0.0]]), torch.tensor([0, 1]), 1.0)
+    0.5
+    """
+    given = (logits / temperature).softmax(1).gather(1, answers.unsqueeze(1))
+    return 1 - given.double().mean().item()
+
+
+def fit_scale(clean: Look, looks: Sequence[Look], labels: Tensor) -> Scale:
+    """The temperature with the highest likelihood over all looks, and the thresholds of the clean one."""
+
+    def threshold(logits: Tensor) -> float:
+        confidence = logits.softmax(1).amax(1)
+        wrong = (logits.argmax(1) != labels).double().mean().item()
+        return torch.quantile(confidence.double(), wrong).item()
+
+    def loss(log_temperature: float) -> float:
+        factor = 2.0**-log_temperature
+        each = [nn.functional.cross_entropy(seen.adapted * factor, labels).item() for seen in looks]
+        return sum(each) / len(each)
+
+    return Scale(2.0 ** least(loss, -3, 6), threshold(clean.plain), threshold(clean.adapted))
+
+
+def least(function: Callable[[float], float], low: float, high: float) -> float:
+    """Where a function with one valley is least, to about a thousandth of the interval."""
+    from scipy.optimize import minimize_scalar
+
+    return float(minimize_scalar(function, bounds=(low, high), method="bounded", options={"xatol": 1e-3}).x)

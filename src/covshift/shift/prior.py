@@ -1,0 +1,123 @@
+"""Choosing N on the holdout corruptions, as the paper does.
+
+`Batch(prior="auto")` needs no choice; `covshift.shift.best_layer_prior` chooses by the bounds of Proposition 1.
+"""
+
+import hashlib
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from covshift.core.adapter import Batch, adapt
+from covshift.core.estimate import call_model
+from covshift.core.statistics import check_prior, digest
+from covshift.corruptions import corrupt, names
+from covshift.shift.forecast.observe import Batches, Images, Labels, Preprocess, check_labels, check_logits
+from covshift.support.errors import CovshiftError
+from covshift.support.files import replacing
+from covshift.support.progress import progress_bar
+
+GRID = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0)
+
+
+@dataclass(frozen=True)
+class Search:
+    """What a grid search found.
+
+    Attributes:
+        prior: the N with the least mean error over the holdout conditions; the larger one of two that tie.
+        errors: the mean error for each N tried.
+    """
+
+    prior: float
+    errors: dict[float, float]
+
+
+def search(
+    model: nn.Module,
+    images: Images,
+    labels: Labels,
+    size: int,
+    *,
+    grid: Sequence[float] = GRID,
+    corruptions: Sequence[str] | None = None,
+    severities: Sequence[int] = (1, 3, 5),
+    preprocess: Preprocess | None = None,
+    seed: int = 0,
+    batch: int = 128,
+    cache: str | os.PathLike[str] | None = None,
+    progress: bool = True,
+) -> Search:
+    """The best N for batches of `size` images on the holdout corruptions of labelled clean images.
+
+    Args:
+        model: a classifier in eval mode.
+        images: clean images; uint8, NumPy NHWC or torch NCHW.
+        labels: their classes.
+        size: n, how many images a statistical batch will have.
+        grid: the N to try.
+        corruptions: by default the four that ImageNet-C holds out for this.
+        severities: how strong they are.
+        preprocess: makes the model's input of a batch of uint8 images, torch NCHW; by default the model does.
+        seed: another seed draws other noise.
+        batch: about how many images to run at a time.
+        cache: a JSON file that remembers the errors of searches done, so that the same one is not done again.
+        progress: whether to show a progress bar when this takes long.
+    """
+    truth, chosen = check_labels(labels, images), names("holdout") if corruptions is None else tuple(corruptions)
+    if not chosen or not severities or not grid:
+        raise CovshiftError("expected at least one holdout corruption, severity and prior to try, got none")
+    for prior in grid:
+        check_prior(prior)
+    policies = {float(prior): Batch(prior=prior, size=size) for prior in grid}
+    at_once = size * max(1, batch // size)
+    first = next(iter(Batches(images, preprocess, 2)))  # says what preprocess does
+    settings = [digest(model), _digest(images, truth, first), size, sorted(policies), chosen, list(severities), seed]
+    key = hashlib.sha256(json.dumps(settings).encode()).hexdigest()[:16]
+    if (known := _read(cache).get(key)) is not None:
+        return _best({float(prior): error for prior, error in known.items()})
+    wrong = dict.fromkeys(policies, 0)
+    cells = [(name, level) for name in chosen for level in severities]
+    with progress_bar("searching N", len(cells) * len(policies), show=progress) as advance, torch.inference_mode():
+        for name, level in cells:
+            shown = Batches(corrupt(images, name, level, seed=seed), preprocess, at_once)
+            for prior, policy in policies.items():
+                with adapt(model, policy):
+                    answers = torch.cat([check_logits(call_model(model, part)).argmax(1) for part in shown])
+                wrong[prior] += int((answers != truth).sum())
+                advance(1)
+    errors = {prior: number / (len(cells) * len(truth)) for prior, number in wrong.items()}
+    if cache is not None:
+        with replacing(Path(cache)) as file:
+            file.write_text(json.dumps({**_read(cache), key: errors}))
+    return _best(errors)
+
+
+def _best(errors: dict[float, float]) -> Search:
+    return Search(min(errors, key=lambda prior: (errors[prior], -prior)), errors)
+
+
+def _read(cache: str | os.PathLike[str] | None) -> dict[str, dict[str, float]]:
+    if cache is None or not Path(cache).exists():
+        return {}
+    try:
+        found = json.loads(Path(cache).read_text())
+    except (OSError, ValueError) as error:
+        raise CovshiftError(f"{cache} is no cache of searches ({error}); remove it or name another file") from error
+    if not isinstance(found, dict):
+        raise CovshiftError(f"{cache} is no cache of searches; remove it or name another file")
+    return found
+
+
+def _digest(*arrays: Images) -> str:
+    total = hashlib.sha256()
+    for array in arrays:
+        held = torch.as_tensor(array).detach().cpu().contiguous()
+        total.update(f"{held.dtype} {tuple(held.shape)}".encode())
+        total.update(held.flatten().view(torch.uint8).numpy().data)
+    return total.hexdigest()

@@ -1,0 +1,31 @@
+"""The device to compute on, by its name, and the cores of this machine."""
+
+import os
+
+import torch
+
+from covshift.support.errors import CovshiftError
+
+
+def choose_device(name: str) -> torch.device:
+    """The device of this name; `auto` is the fastest that there is.
+
+    >>> choose_device("cpu")
+    device(type='cpu')
+    """
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
+    try:
+        device = torch.device(name)
+        torch.zeros(1, device=device).item()  # a device that cannot compute is no use, even if it is there
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).splitlines()[0]
+        raise CovshiftError(
+            f"expected a device that is there: auto, cpu, cuda or mps, got {name!r} ({reason})"
+        ) from error
+    return device
+
+
+def cores() -> int:
+    """How many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

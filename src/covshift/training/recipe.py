@@ -1,0 +1,116 @@
+"""The recipes: what is trained, on what views of the images, and how."""
+
+import math
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from torch import nn
+from torch.optim import SGD, Optimizer
+
+from covshift.models.builtin import open_builtin
+from covshift.models.cifar import Norm, ResNet, deepen
+from covshift.models.imagenet import imagenet_resnet
+from covshift.support.errors import CovshiftError, is_number, unknown
+from covshift.training.augment import Augment
+
+WARMUP = 0.15
+"""Which part of all steps the learning rate of a cycle rises in."""
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A network and how it is trained."""
+
+    name: str
+    data: Literal["cifar10", "imagenet"] = "cifar10"
+    depth: int = 20
+    width: int = 16
+    norm: Norm = "batch"
+    augment: Augment = "crop"
+    start: str | None = None
+    """The built-in network that training begins from, with more blocks where this one is deeper; otherwise drawn."""
+    epochs: int = 24
+    batch: int = 128
+    rate: float = 0.2
+    """The highest learning rate."""
+    decay: float = 5e-4
+    momentum: float = 0.9
+    nesterov: bool = True
+    schedule: Literal["cycle", "steps"] = "cycle"
+    """A linear rise and half a cosine down to zero, or a tenth of the rate after 30, 60 and 90 % of the steps."""
+    cycles: int = 1
+    """Into how many equal cycles the epochs are divided; each goes up to half the rate of the one before."""
+
+    def __post_init__(self) -> None:
+        if not is_number(self.epochs, whole=True) or self.epochs < 1:
+            raise CovshiftError(f"expected at least one epoch, got {self.epochs!r}")
+        if not is_number(self.cycles, whole=True) or self.cycles < 1:
+            raise CovshiftError(f"expected at least one cycle, got {self.cycles!r}")
+        if not is_number(self.rate) or not 0 < self.rate < math.inf:
+            raise CovshiftError(f"expected a learning rate above 0, got {self.rate!r}")
+        if self.data == "imagenet" and self.augment not in ("crop", "mixup"):
+            raise CovshiftError(f"expected crop or mixup for pictures in folders, got {self.augment!r}")
+
+    def network(self, classes: int = 10) -> nn.Module:
+        """The network before training."""
+        if self.start is not None:
+            network = open_builtin(self.start).network
+            return deepen(network, self.depth) if isinstance(network, ResNet) else network
+        if self.data == "imagenet":
+            return imagenet_resnet(self.depth, self.norm, classes)
+        return ResNet(self.depth, self.width, self.norm, classes)
+
+    def optimiser(self, network: nn.Module) -> Optimizer:
+        """SGD with momentum; Fixup's scalars learn at a tenth of the rate, as its authors do."""
+        parameters = list(network.parameters())
+        groups: list[dict[str, Any]] = [{"params": parameters, "share": 1.0}]
+        if self.norm == "fixup":
+            groups[0]["params"] = [p for p in parameters if p.numel() > 1]
+            groups.append({"params": [p for p in parameters if p.numel() == 1], "share": 0.1})
+        return SGD(groups, lr=self.rate, momentum=self.momentum, weight_decay=self.decay, nesterov=self.nesterov)
+
+    def rate_at(self, progress: float) -> float:
+        """The learning rate when this part of all steps is done.
+
+        >>> [round(Recipe("net", rate=1.0).rate_at(progress), 3) for progress in (0.075, 0.15, 0.575, 1.0)]
+        [0.5, 1.0, 0.5, 0.0]
+        >>> [round(Recipe("net", rate=1.0, cycles=2).rate_at(progress), 3) for progress in (0.075, 0.5, 0.575, 1.0)]
+        [1.0, 0.0, 0.5, 0.0]
+        """
+        if self.schedule == "steps":
+            return self.rate * 0.1 ** sum(progress > part for part in (0.3, 0.6, 0.9))
+        cycle, progress = divmod(progress * self.cycles, 1)
+        highest = self.rate / 2**cycle
+        if progress < WARMUP:
+            return highest * progress / WARMUP
+        return highest * (1 + math.cos(math.pi * (progress - WARMUP) / (1 - WARMUP))) / 2
+
+
+_WITHOUT_BATCHES: dict[str, tuple[Norm, Augment]] = {"gn": ("group", "crop"), "fixup": ("fixup", "mixup")}
+_PAPER: Any = {"epochs": 100, "batch": 256, "rate": 0.1, "decay": 1e-4, "nesterov": False, "schedule": "steps"}
+
+RECIPES = {
+    recipe.name: recipe
+    for recipe in (
+        Recipe("resnet20", epochs=48, cycles=2),
+        Recipe("resnet32", depth=32, start="resnet20", epochs=5, rate=0.1),
+        Recipe("resnet20-augmix", augment="augmix", start="resnet20", epochs=4, rate=0.1),
+        Recipe("resnet20-noise", augment="noise", start="resnet20", epochs=4, rate=0.1),
+        Recipe("resnet20-gn", norm="group", epochs=10, rate=0.1),
+        Recipe("resnet20-fixup", norm="fixup", epochs=10, rate=0.1),
+        # As in the paper: SGD at 0.1 with momentum 0.9, weight decay 1e-4, 100 epochs in batches of 256; and what else
+        # the authors of the normalisation do, which is mixup for Fixup.
+        *(
+            Recipe(f"resnet{depth}-{short}", "imagenet", depth, norm=norm, augment=augment, **_PAPER)
+            for depth in (50, 101, 152)
+            for short, (norm, augment) in _WITHOUT_BATCHES.items()
+        ),
+    )
+}
+
+
+def find(name: str) -> Recipe:
+    """The recipe of this name."""
+    if name not in RECIPES:
+        raise unknown("recipe", name, RECIPES)
+    return RECIPES[name]

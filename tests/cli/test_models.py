@@ -1,0 +1,79 @@
+"""`covshift models`, and the paper's table of models."""
+
+import json
+
+import pytest
+from published import PAPER
+from typer.testing import CliRunner
+
+from covshift.cli import app
+from covshift.models.listing import find
+
+
+def run(*arguments):
+    return CliRunner().invoke(app, ["models", *arguments])
+
+
+def test_all_counts_of_the_paper():
+    rows = {row.uri: row for row in find()}
+    assert len(rows) >= 80
+    assert len(PAPER) == 28
+    for name, counts in PAPER.items():
+        row = rows[f"torchvision:{name}"]
+        assert (row.params, row.bn_params) == counts, name
+        assert row.weights[0] == "IMAGENET1K_V1"
+
+
+def test_json_for_programs():
+    rows = json.loads(run("*resnet50*", "--json").stdout)
+    assert [row["uri"] for row in rows if not row["uri"].startswith("zoo:")] == [
+        "torchvision:resnet50",
+        "torchvision:wide_resnet50_2",
+    ]
+    assert rows[0] == {
+        "uri": "torchvision:resnet50",
+        "family": "resnet",
+        "params": 25557032,
+        "bn_params": 53120,
+        "weights": ["IMAGENET1K_V1", "IMAGENET1K_V2"],
+    }
+
+
+@pytest.mark.parametrize(
+    ("pattern", "uris"),
+    [
+        ("resnet18", ["torchvision:resnet18", "zoo:resnet18"]),
+        ("zoo:ant*", ["zoo:ant", "zoo:ant-sin"]),
+        ("torchvision:resnet18", ["torchvision:resnet18"]),
+        ("squeezenet*", ["torchvision:squeezenet1_0", "torchvision:squeezenet1_1"]),
+        ("timm:efficientnet_b0.*", ["timm:efficientnet_b0.ra4_e3600_r224_in1k", "timm:efficientnet_b0.ra_in1k"]),
+    ],
+)
+def test_patterns(pattern, uris):
+    assert [row.uri for row in find(pattern)] == uris
+
+
+def test_the_table_and_its_errors():
+    shown = run("resnet18")
+    assert "torchvision:resnet18" in shown.stdout
+    assert "11,689,512" in shown.stdout
+    assert "0.08%" in shown.stdout
+    nothing = run("no such model")
+    assert nothing.exit_code == 1
+    assert "no model fits 'no such model'; try" in nothing.stderr
+
+
+def test_the_zoo_says_whose_it_is():
+    (row,) = json.loads(run("zoo:augmix", "--json").stdout)
+    assert row["licence"] == "Apache-2.0"
+    assert row["address"][0].startswith("https://drive.google.com/file/d/")
+    assert "sha256" not in row
+    (row,) = json.loads(run("zoo:sin", "--json").stdout)
+    assert row["sha256"] == ["2a0d100e"]
+    assert row["preprocess"]["mean"] == [0.485, 0.456, 0.406]
+    (row,) = json.loads(run("zoo:simclrv2-resnet50", "--json").stdout)  # a checkpoint in two files
+    assert len(row["weights"]) == len(row["address"]) == 2
+    (row,) = json.loads(run("zoo:fixup-resnet50", "--json").stdout)
+    assert row["train"] == "covshift train resnet50-fixup"
+    assert row["note"] == "nobody has published weights"
+    assert "about" not in row
