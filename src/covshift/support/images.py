@@ -48,7 +48,8 @@ def open_rgb(path: Path) -> Image.Image:
         with Image.open(path, formats=FORMATS) as opened:
             if opened.width * opened.height > limit:
                 raise CovshiftError(
-                    f"expected at most {limit:,} pixels, got {opened.width} x {opened.height}; set {LIMIT} to allow more"
+                    f"expected at most {limit:,} pixels, got {opened.width} x {opened.height}; "
+                    f"set {LIMIT} to allow more"
                 )
             return rgb(opened)
     except Exception as error:  # a decoder raises whatever a damaged or malicious file makes it hit upon
