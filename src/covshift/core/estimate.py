@@ -16,7 +16,7 @@ from covshift.core.moments import Meter, Moments, merge
 from covshift.core.places import NormLayer, Only, Patterns, check_not_compiled, find_layers, give_back
 from covshift.core.ranks import least, over_ranks, telling_others
 from covshift.core.statistics import Statistics, check_prior, fingerprint
-from covshift.core.turns import Turns, wait_for_calls
+from covshift.core.turns import Turns
 from covshift.core.wrappers import unwrap
 from covshift.support.errors import CovshiftError
 from covshift.support.memory import free_memory, parse_bytes
@@ -150,7 +150,7 @@ def _one_by_one(
     device = layers[0].mean.device
     handles = [layer.hook(before) for layer in layers]
     try:
-        wait_for_calls(layer.module for layer in layers)
+        turns.drain(layer.module for layer in layers)
         with telling_others(device) if sync else nullcontext():
             for run in runs:
                 meter, turns.busy = Meter(), True

@@ -19,7 +19,7 @@ from covshift.core.parking import Held, Parking
 from covshift.core.places import NormLayer, give_back
 from covshift.core.ranks import least, over_ranks, telling_others
 from covshift.core.statistics import target_weight
-from covshift.core.turns import Turns, wait_for_calls
+from covshift.core.turns import Turns
 from covshift.support.errors import CovshiftError
 
 
@@ -89,7 +89,7 @@ class Lockstep:
         with self._turns.held():
             handles = [layer.hook(self._wait) for layer in self._layers]
             try:
-                wait_for_calls(layer.module for layer in self._layers)
+                self._turns.drain(layer.module for layer in self._layers)
                 self._start_all(runs)
                 self._go_on_together()
             finally:

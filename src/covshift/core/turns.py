@@ -78,6 +78,21 @@ class Turns:
         self.enter(part=part)
         self.leave()
 
+    def drain(self, modules: Iterable[nn.Module]) -> None:
+        """Return when no other thread is inside of a call of `modules` that began before they had their hooks."""
+        wanted = {id(module) for module in modules}
+        while any(self._calls(each, wanted) for thread, each in sys._current_frames().items() if thread != get_ident()):
+            time.sleep(1e-4)
+
+    def _calls(self, frame: FrameType | None, modules: set[int]) -> bool:
+        while frame is not None:
+            if frame.f_code is Turns.enter.__code__ and frame.f_locals.get("self") is self:
+                return False  # waits in one of the hooks
+            if frame.f_code.co_name == "_call_impl" and id(frame.f_locals.get("self")) in modules:
+                return True
+            frame = frame.f_back
+        return False
+
     @contextmanager
     def held(self) -> Iterator[None]:
         """A block that is one turn."""
@@ -104,22 +119,6 @@ class Turns:
                     f"layer {part!r} is called from a thread that the model waits for; adapt or estimate models that "
                     "run all of their layers in the thread they are called from, or leave this layer out with layers="
                 )
-
-
-def wait_for_calls(modules: Iterable[nn.Module]) -> None:
-    """Return when no other thread is inside of a call of these modules that came before the hooks they have now."""
-    wanted = {id(module) for module in modules}
-    while any(_calls(frame, wanted) for thread, frame in sys._current_frames().items() if thread != get_ident()):
-        time.sleep(1e-4)
-
-
-def _calls(frame: FrameType | None, modules: set[int]) -> bool:
-    ours = Turns.enter.__code__
-    while frame is not None and frame.f_code is not ours:  # what waits for its turn in a hook calls nothing yet
-        if frame.f_code.co_name == "_call_impl" and id(frame.f_locals.get("self")) in modules:
-            return True
-        frame = frame.f_back
-    return False
 
 
 def _runs(thread: int, frame: FrameType | None) -> bool:
