@@ -3,8 +3,9 @@
 from importlib.metadata import version
 
 from covshift import shift
-from covshift.core.adapter import Adapter, Batch, Stream, adapt
+from covshift.core.adapter import Adapter, adapt, release
 from covshift.core.estimate import estimate
+from covshift.core.policies import Batch, Policy, Stream
 from covshift.core.statistics import Statistics
 from covshift.corruptions import corrupt
 from covshift.data import open_data
@@ -15,6 +16,7 @@ __all__ = [
     "Adapter",
     "Batch",
     "CovshiftError",
+    "Policy",
     "Statistics",
     "Stream",
     "adapt",
@@ -22,6 +24,7 @@ __all__ = [
     "estimate",
     "open_data",
     "open_model",
+    "release",
     "shift",
 ]
 __version__ = version("covshift")

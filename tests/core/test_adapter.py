@@ -406,6 +406,12 @@ def test_compiled_models():
     want = covshift.estimate(model, x)
     compiled = torch.compile(model, backend="eager")
     with torch.no_grad():
+        for policy in (Batch(prior=4), Stream(prior=4)):
+            with covshift.adapt(model, policy):
+                adapted = model(x)
+            with covshift.adapt(model, policy) as adapter:  # the hooks are there before it is compiled
+                assert torch.equal(torch.compile(model, backend="eager")(x), adapted)
+                assert adapter.state.images == 4
         compiled(x)
         with pytest.raises(CovshiftError, match="before it is compiled"):
             covshift.adapt(compiled, Batch())

@@ -175,9 +175,12 @@ def test_a_layer_called_twice_gets_the_statistics_of_both_calls():
     layer = nn.BatchNorm2d(3)
     model = randomise(nn.Sequential(layer, nn.ReLU(), layer))
     x = images(12)
-    target = covshift.estimate(model, x.split(5))
+    want, _ = one_giant_batch(model, x)
+    logits = {}
+    target = covshift.estimate(model, x.split(5), collect=logits.__setitem__)
     assert target["0"].images == 12
     assert target["0"].count == 2 * 12 * 144
+    assert relative(torch.cat([logits[position] for position in range(3)]), want) < 1e-9
 
 
 def test_loaders_of_many_kinds():

@@ -10,7 +10,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import covshift
 from covshift import CovshiftError
-from covshift.core.estimate import call_model
+from covshift.core.calling import call_model
 from covshift.shift import Predictor
 from covshift.shift.forecast.observe import check_labels
 from covshift.shift.forecast.regression import Condition, fit_line

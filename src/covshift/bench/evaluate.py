@@ -11,8 +11,10 @@ from torch import Tensor, nn
 
 from covshift.bench.fold import Folding
 from covshift.bench.methods import Method
-from covshift.core.adapter import Batch, Stream, adapt
-from covshift.core.estimate import device_of, estimate
+from covshift.core.adapter import adapt
+from covshift.core.calling import device_of
+from covshift.core.estimate import estimate
+from covshift.core.policies import Batch, Stream
 from covshift.core.statistics import Statistics
 from covshift.data.condition import CLEAN, Condition
 from covshift.data.selection import Batch as Images

@@ -5,7 +5,7 @@ import re
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from covshift.core.adapter import Stream
+from covshift.core.policies import Stream
 from covshift.support.errors import CovshiftError, unknown
 
 Kind = Literal["none", "batch", "stream", "reverse"]

@@ -1,108 +1,63 @@
-"""How statistics follow the data: `Batch` and `Stream`, and `adapt`, which puts them on a model and takes them off.
+"""`adapt`: put a policy on a model, so that its statistics follow the data, and take it off again.
 
 The model's layers stay the objects they are. Before each of them runs, a hook measures its input, mixes what it
 measured with the source statistics by Eq. 3 of the paper, and writes the result into the layer's own running buffers;
-the layer's own eval-mode forward does the rest.
+the layer's own eval-mode forward does the rest. How much the source counts, and what is carried from batch to batch,
+is the policy's to say. Threads that share the model take turns, from the first hook of a pass to its last.
 """
 
-import math
 import sys
 from dataclasses import dataclass, field, replace
-from functools import cached_property
-from types import TracebackType
-from typing import Any, Literal, Self
+from functools import cached_property, partial
+from types import FrameType, TracebackType
+from typing import Any, NoReturn, Self
 
 import torch
 from torch import Tensor, nn
 
-from covshift.core.auto import chance_of_batch, chance_of_groups, trust
-from covshift.core.groups import measure_groups, renormalise
-from covshift.core.moments import Moments, measure, merge, widen
+from covshift.core.groups import measure_groups, renormalise, rows_of
+from covshift.core.moments import Meter, Moments, merge
 from covshift.core.places import (
+    Hook,
     NormLayer,
     Only,
     Patterns,
     check_not_compiled,
     find_layers,
+    give_back,
     mix_all,
     not_finite,
     one_value,
-    unwrap,
+    refuse_to_copy,
 )
+from covshift.core.policies import Memory, Policy, Rows, check_policy
 from covshift.core.ranks import over_ranks
-from covshift.core.statistics import Statistics, check_prior, fingerprint, target_weight
-from covshift.support.errors import CovshiftError, is_number, plural
-
-
-@dataclass(frozen=True)
-class Batch:
-    """Every batch is normalised by N/(N+n) source + n/(N+n) batch statistics (Eq. 3), n = images in the batch.
-
-    Args:
-        prior: N, how many images the source statistics count for. 0 is plain batch statistics, inf the model as it is,
-            "auto" lets each layer weigh what it sees of the batch against the chance of which images came.
-        size: how many consecutive images make a statistical batch; None for all that the model is given at once, over
-            all ranks. With `size=8`, a model given 256 images answers as if it had been given 32 batches of 8.
-        sync: whether ranks of `torch.distributed` pool their batches; batches of a `size` never cross ranks.
-    """
-
-    prior: float | Literal["auto"] = 16
-    size: int | None = None
-    sync: bool = True
-
-    def __post_init__(self) -> None:
-        if self.prior != "auto":
-            check_prior(self.prior)
-        if self.size is not None and (not is_number(self.size, whole=True) or self.size < 1):
-            raise CovshiftError(f"size is a number of images from 1, got {self.size!r}")
-
-
-@dataclass(frozen=True)
-class Stream:
-    """Statistics follow a stream of batches of any size; the prior fades as N/(N+n), n = images seen so far.
-
-    Args:
-        prior: N, how many images the source statistics count for.
-        decay: None to remember all images equally; else the factor by which an image's weight falls with every image
-            after it, for a domain that drifts: 0.99 remembers about the last 100 images, whatever the batch size.
-        sync: whether ranks of `torch.distributed` follow one stream together.
-    """
-
-    prior: float = 16
-    decay: float | None = None
-    sync: bool = True
-
-    def __post_init__(self) -> None:
-        check_prior(self.prior)
-        if self.decay is not None and not (is_number(self.decay) and 0 < self.decay < 1):
-            raise CovshiftError(f"decay is a factor between 0 and 1, or None, got {self.decay!r}")
-
-    def follow(self, seen: Moments | None, batch: Moments) -> Moments:
-        """The estimate of the target after `batch`: all that was seen, with the variance between batches."""
-        if self.decay is not None and batch.images > 0:
-            # A batch weighs as much as its images would one by one: 1 + d + d² + ...
-            kept = self.decay**batch.images
-            share = (1 - kept) / (1 - self.decay) / batch.images
-            batch = replace(batch, count=batch.count * share, images=batch.images * share)
-            if seen is not None:
-                seen = replace(seen, count=seen.count * kept, images=seen.images * kept)
-        if seen is None:
-            return replace(batch, mean=widen(batch.mean), var=widen(batch.var))
-        return merge(seen, batch)
+from covshift.core.statistics import Statistics, fingerprint
+from covshift.core.turns import Turns
+from covshift.core.wrappers import module_of, unwrap
+from covshift.support.errors import CovshiftError, plural
 
 
 class Adapter:
-    """Statistics that follow the data, attached to a model; made by `adapt`. Leaving a `with` block removes it."""
+    """Statistics that follow the data, attached to a model; made by `adapt`. Leaving a `with` block removes it.
 
-    def __init__(self, model: nn.Module, policy: Batch | Stream, layers: list[NormLayer]) -> None:
+    Several threads may call the model at once: their passes take turns, and each gets the answers that it would get
+    alone. Its source statistics are what `model.state_dict()` holds meanwhile; copying the model is refused.
+    """
+
+    def __init__(self, model: nn.Module, policy: Policy, layers: list[NormLayer]) -> None:
         self.policy = policy
         self._layers = layers
         self._model = root = unwrap(model)
-        self._seen: dict[str, Moments] = {}
-        self._pass = _Pass()
+        self._memory = Memory()
+        self._passes: list[_Pass] = []
+        self._turns = Turns()
+        self._reached = False
+        self._watched: set[str] = set()
         self._handles = [
-            root.register_forward_pre_hook(self._begin),
+            root.register_forward_pre_hook(self._begin, prepend=True),
             *(layer.hook(self._before) for layer in layers),
+            *(layer.hook_state_dict() for layer in layers),
             root.register_forward_hook(self._end, always_call=True),
             root.register_load_state_dict_pre_hook(_refuse_to_load),
         ]
@@ -115,38 +70,32 @@ class Adapter:
     def state(self) -> Statistics:
         """What was seen: of the last batch (`Batch` without `size`) or of the stream so far (`Stream`).
 
-        Assign one that was kept or loaded to a `Stream` to go on from there.
+        Assign one that was kept or loaded to a `Stream` to resume from there.
         """
-        unseen = {layer.path: Moments(0, 0, layer.mean.clone(), layer.var.clone()) for layer in self._layers}
-        return Statistics(unseen | self._seen, self._fingerprint)
+        source = {layer.path: Moments(0, 0, layer.mean.clone(), layer.var.clone()) for layer in self._layers}
+        return self.policy.export(self._memory, Statistics(source, self._fingerprint))
 
     @state.setter
     def state(self, state: Statistics) -> None:
-        if not isinstance(self.policy, Stream):
-            raise CovshiftError("only a Stream has a state to go on from; Batch starts anew with every batch")
-        if not isinstance(state, Statistics):
-            raise CovshiftError(f"expected a state, as adapter.state gives it, got {type(state).__name__}")
+        memory = self.policy.resume(state)
         if state.fingerprint != self._fingerprint or state.keys() != {layer.path for layer in self._layers}:
             raise CovshiftError("this state is of another model, or of other layers than the ones adapted here")
+        state.check_values({layer.path: layer.mean.shape for layer in self._layers})
         devices = {layer.path: layer.mean.device for layer in self._layers}
-        self._check_attached()
-        self._seen = {path: moments.to(devices[path]) for path, moments in state.items() if moments.count}
-        self._rewind()
+        self._restart(replace(memory, seen={path: seen.to(devices[path]) for path, seen in memory.seen.items()}))
 
     def reset(self) -> None:
         """Forget what was seen: back to the source statistics, and still attached."""
-        self._check_attached()
-        self._seen = {}
-        self._rewind()
+        self._restart(Memory())
 
     def remove(self) -> None:
         """Take the adapter off; the model is bit for bit what it was. What a stream has seen stays in `state`."""
-        if self._handles:
-            for layer in self._layers:
-                layer.restore()
-        for handle in self._handles:
-            handle.remove()
-        self._handles = []
+        with self._turns.held():
+            if self._handles:
+                give_back(self._layers, self._handles)
+            self._handles = []
+            self._passes = []
+        self._turns.give_up()
 
     def __enter__(self) -> Self:
         return self
@@ -161,49 +110,61 @@ class Adapter:
         where = f"{layers}, {self.state.images:g} images seen" if self._handles else "removed"
         return f"Adapter({self.policy}, {where})"
 
+    def __reduce_ex__(self, protocol: object) -> NoReturn:
+        refuse_to_copy()
+
     def _begin(self, model: nn.Module, args: object) -> None:
-        self._pass = _Pass(running=True, outer=sys.exc_info()[1])
+        if self.policy.idle:
+            return
+        # Of code that torch.compile has made there is no frame to remember.
+        self._enter(None if torch.compiler.is_compiling() else sys._getframe(1).f_back)
+
+    def _enter(self, frame: FrameType | None, alone: NormLayer | None = None) -> None:
+        depth = self._turns.enter(frame, part=alone.path if alone else None)
+        if len(self._passes) > depth:  # passes that Ctrl-C has ended
+            del self._passes[depth:]
+            self._rewind()
+        self._passes.append(_Pass(self._memory, sys.exc_info()[1], alone))
+        if not self._handles:  # removed while this thread was waiting
+            self._leave()
 
     def _before(self, layer: NormLayer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Correct the statistics of one layer for the input that it is about to normalise."""
-        policy = self.policy
-        if isinstance(policy, Batch) and policy.prior == math.inf:
+        if self.policy.idle:
             return None
-        try:
-            x = layer.input(args, kwargs)
-            images = self._pass.images_in(x)
-            changed = None
-            if isinstance(policy, Batch) and policy.size is not None:
-                x = self._regroup(layer, x, images, policy.size)
-                changed = ((x, *args[1:]), kwargs) if args else (args, {**kwargs, next(iter(kwargs)): x})
-            else:
-                self._follow(layer, x, images)
-        except CovshiftError:
-            self._rewind()
-            raise
-        if not self._pass.running:
-            self._commit()
-        return changed
+        if not self._turns.mine():
+            self._enter(sys._getframe(3), layer)
+            if not self._handles:
+                return None
+            if layer.path not in self._watched:
+                self._watched.add(layer.path)
+                after = partial(self._end, alone=layer)
+                self._handles.append(layer.module.register_forward_hook(after, always_call=True))
+        x = layer.input(args, kwargs)
+        if self.policy.size is None:
+            self._follow(layer, x)
+            return None
+        x = self._regroup(layer, x, self.policy.size)
+        return ((x, *args[1:]), kwargs) if args else (args, {**kwargs, next(iter(kwargs)): x})
 
-    def _follow(self, layer: NormLayer, x: Tensor, images: int) -> None:
-        batch = measure(x, images)
-        if self.policy.sync:
+    def _follow(self, layer: NormLayer, x: Tensor) -> None:
+        policy, current = self.policy, self._passes[-1]
+        rows = Rows(x, current.meter.images(x), self._memory)
+        batch = current.meter.measure(layer.path, x)
+        if policy.sync:
             batch = over_ranks(batch)
-        met = self._pass.meet(layer.path, batch)
-        if isinstance(self.policy, Stream):
-            seen = batch = self.policy.follow(self._seen.get(layer.path), met)
+        batch, met = current.meet(layer.path, batch)
+        if policy.carries:
+            seen = target = policy.follow(self._memory.seen.get(layer.path), met)
         else:
-            seen = met
-        self._check_several_values(layer, batch)
-        if self.policy.prior == "auto":
-            weight: float | Tensor = trust(layer, batch, chance_of_batch(x, images, sync=self.policy.sync))
-        else:
-            weight = target_weight(batch.images, self.policy.prior)
-        layer.mix(batch.mean, batch.var, weight)
-        self._pass.seen[layer.path] = seen
-        self._pass.variances.append((layer.path, batch.var.to(layer.var.dtype)))
+            seen, target = met, policy.follow(None, batch)
+        layer.mix(target.mean, target.var, self._weigh(layer, target, rows))
+        current.seen[layer.path] = seen
+        current.variances.append((layer.path, target.var.to(layer.var.dtype)))
 
-    def _regroup(self, layer: NormLayer, x: Tensor, images: int, size: int) -> Tensor:
+    def _regroup(self, layer: NormLayer, x: Tensor, size: int) -> Tensor:
+        current = self._passes[-1]
+        images = current.meter.images(x)
         if images == 0:
             return x
         if len(x) % images:
@@ -212,89 +173,113 @@ class Adapter:
                 "leave this layer out with layers=, or use Batch without size="
             )
         groups = measure_groups(x, images, size)
-        for group in groups:
-            self._check_several_values(layer, group)
-        self._pass.variances.extend((layer.path, group.var) for group in groups)
-        if self.policy.prior == "auto":
-            chances = chance_of_groups(x, images, groups)
-            weights: list[Any] = [trust(layer, *pair) for pair in zip(groups, chances, strict=True)]
-        else:
-            weights = [target_weight(group.images, self.policy.prior) for group in groups]
+        parts = x.split([rows_of(group, x) for group in groups])
+        weights = [
+            self._weigh(layer, group, Rows(part, len(group.mean) * int(group.images), self._memory))
+            for group, part in zip(groups, parts, strict=True)
+        ]
+        current.variances.extend((layer.path, group.var) for group in groups)
         return renormalise(x, layer, groups, weights)
 
-    def _end(self, model: nn.Module, args: object, output: object) -> None:
-        failed = sys.exc_info()[1] is not self._pass.outer
-        self._rewind() if failed else self._commit()
+    def _weigh(self, layer: NormLayer, seen: Moments, rows: Rows) -> float | Tensor:
+        weight = self.policy.weigh(layer, seen, rows)
+        if seen.count == 1 and not isinstance(weight, Tensor) and weight == 1:
+            raise one_value(layer.path)
+        return weight
 
-    def _commit(self) -> None:
-        """A pass is over: what it saw counts, unless it was not finite."""
-        ended, self._pass = self._pass, _Pass()
+    def _end(self, model: nn.Module, args: object, output: object, alone: NormLayer | None = None) -> None:
+        # A pass that began before the adapter came, or that a layer is only a part of, does not end here.
+        if not self._turns.mine() or not self._passes or self._passes[-1].alone is not alone:
+            return
+        ended = self._passes[-1]
+        try:
+            if sys.exc_info()[1] is not ended.outer:
+                self._rewind()
+            else:
+                self._commit(ended, None if alone else output)
+        finally:
+            self._leave()
+
+    def _leave(self) -> None:
+        self._passes.pop()
+        self._turns.leave()
+
+    def _commit(self, ended: "_Pass", output: object) -> None:
+        """Let what a pass saw count, unless it was not finite."""
         # One look at all layers together: on a GPU each look would have to wait for it.
         if ended.variances and not torch.cat([var.flatten() for _, var in ended.variances]).isfinite().all():
             self._rewind()
             raise not_finite(next(path for path, var in ended.variances if not var.isfinite().all()))
-        self._seen = self._seen | ended.seen if isinstance(self.policy, Stream) else ended.seen
+        self._reached = self._reached or ended.meter.used
+        if not self._reached:
+            raise _nothing_reached(self._layers)
+        if self.policy.carries and ended.memory is not self._memory:  # the model has called itself meanwhile
+            ended.seen = {path: self.policy.follow(self._memory.seen.get(path), met) for path, met in ended.met.items()}
+        self._memory = self.policy.commit(self._memory, ended.seen, output)
+
+    def _restart(self, memory: Memory) -> None:
+        if not self._handles:
+            raise CovshiftError("this adapter was removed from its model; adapt() the model again")
+        with self._turns.held():
+            self._memory = memory
+            self._rewind()
 
     def _rewind(self) -> None:
         """Write what was seen before this pass into the layers."""
-        self._pass = _Pass()
-        seen = self._seen if isinstance(self.policy, Stream) else {}
+        seen = self._memory.seen if self.policy.carries else {}
         moments = [seen.get(layer.path, Moments(0, 0, layer.mean, layer.var)) for layer in self._layers]
-        prior = self.policy.prior if isinstance(self.policy, Stream) else math.inf
-        mix_all(self._layers, moments, [target_weight(each.images, prior) for each in moments])
+        weights = [
+            self.policy.weigh(layer, each, None) if layer.path in seen else 0.0
+            for layer, each in zip(self._layers, moments, strict=True)
+        ]
+        mix_all(self._layers, moments, weights)
 
-    def _check_attached(self) -> None:
-        if not self._handles:
-            raise CovshiftError("this adapter was removed from its model; adapt() the model again")
 
-    def _check_several_values(self, layer: NormLayer, seen: Moments) -> None:
-        if seen.count == 1 and self.policy.prior == 0:
-            raise one_value(layer.path)
+@dataclass
+class _Pass:
+    """One forward pass: how many images it is about, and what each layer saw."""
+
+    memory: Memory  # what was known when it began
+    outer: BaseException | None  # what the caller was handling when it began
+    alone: NormLayer | None  # the layer that was called by itself
+    meter: Meter = field(default_factory=Meter)
+    met: dict[str, Moments] = field(default_factory=dict)
+    seen: dict[str, Moments] = field(default_factory=dict)
+    variances: list[tuple[str, Tensor]] = field(default_factory=list)
+
+    def meet(self, path: str, batch: Moments) -> tuple[Moments, Moments]:
+        """Return what a layer meets in this call, and in all calls of this pass, which are about the same images."""
+        met = merge(self.met[path], batch) if path in self.met else batch
+        self.met[path] = met
+        return replace(batch, images=met.images), met
 
 
 def _refuse_to_load(*args: object) -> None:
     raise CovshiftError("remove() the adapter before loading other weights: it would put the old statistics back")
 
 
-@dataclass
-class _Pass:
-    """One forward pass: whether the model is in it, how many images it is about, and what each layer saw."""
-
-    running: bool = False
-    outer: BaseException | None = None  # what the caller was handling when it began
-    images: int | None = None
-    met: dict[str, Moments] = field(default_factory=dict)
-    seen: dict[str, Moments] = field(default_factory=dict)
-    variances: list[tuple[str, Tensor]] = field(default_factory=list)
-
-    def images_in(self, x: Tensor) -> int:
-        """How many images `x` is about: as many as the first layer saw rows; later ones may see tokens or regions."""
-        if not self.running:
-            return len(x)
-        if self.images is None:
-            self.images = len(x)
-        return self.images
-
-    def meet(self, path: str, batch: Moments) -> Moments:
-        """What a layer has met in this pass; one that is called twice meets the same images again."""
-        if path in self.met:
-            batch = replace(merge(self.met[path], batch), images=batch.images)
-        self.met[path] = batch
-        return batch
+def _nothing_reached(layers: list[NormLayer]) -> CovshiftError:
+    return CovshiftError(
+        f"the model has run without a call of {layers[0].path!r} or any other of the "
+        f"{plural(len(layers), 'layer')} to adapt, so that nothing was adapted; if its forward uses their statistics "
+        "itself (F.batch_norm), let it call the layers, else choose layers that it calls with layers="
+    )
 
 
-def adapt(model: nn.Module, policy: Batch | Stream, *, layers: Patterns = None, only: Only = None) -> Adapter:
+def adapt(model: nn.Module, policy: Policy, *, layers: Patterns = None, only: Only = None) -> Adapter:
     """Let the statistics of `model` follow the data that it is given.
 
     Args:
-        model: any model in eval mode with layers that hold `running_mean` and `running_var`.
-        policy: `Batch(prior=N)` or `Stream(prior=N)`.
+        model: any model in eval mode with layers that hold `running_mean` and `running_var`, or what `open_model`
+            returns.
+        policy: `Batch(prior=N)`, `Stream(prior=N)` or a `Policy` of your own.
         layers: patterns of layer paths, e.g. "layer1.*", to adapt only those.
         only: "mean" or "var" to adapt only that moment.
 
     Returns:
         The adapter; `remove()` it, or use it in a `with` block.
 
+    >>> from covshift import Batch, Stream
     >>> net = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8)).eval()
     >>> with adapt(net, Batch(prior=16)):
     ...     logits = net(torch.rand(4, 3, 8, 8))
@@ -305,8 +290,24 @@ def adapt(model: nn.Module, policy: Batch | Stream, *, layers: Patterns = None, 
     Adapter(Stream(prior=16, decay=None, sync=True), 1 layer, 5 images seen)
     >>> cameras.remove()
     """
-    if not isinstance(policy, Batch | Stream):
-        raise CovshiftError(f"expected a policy such as Batch(prior=16) or Stream(prior=16), got {policy!r}")
+    check_policy(policy)
+    model = module_of(model)
     found = find_layers(model, layers, only)
     check_not_compiled(model)
     return Adapter(model, policy, found)
+
+
+def release(model: nn.Module) -> None:
+    """Take off every adapter that is on `model` or on a part of it, for when its handle was lost.
+
+    >>> from covshift import Batch, Stream
+    >>> net = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8)).eval()
+    >>> _ = adapt(net, Batch(prior=16))
+    >>> release(net)
+    >>> adapt(net, Stream(prior=16)).remove()
+    """
+    hooks = [hook for module in unwrap(model).modules() for hook in module._forward_pre_hooks.values()]
+    for hook in hooks:
+        adapter = hook.owner if isinstance(hook, Hook) else None
+        if isinstance(adapter, Adapter):
+            adapter.remove()

@@ -1,8 +1,8 @@
 """Full adaptation: `estimate`, the statistics of a whole data set, exactly, in bounded memory."""
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
-from contextlib import nullcontext
+from collections.abc import Callable, Iterable, Iterator, Sized
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -10,11 +10,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from covshift.core.calling import call_model, device_of, move
 from covshift.core.lockstep import Lockstep
 from covshift.core.moments import Meter, Moments, merge
-from covshift.core.places import NormLayer, Only, Patterns, check_not_compiled, find_layers, unwrap
+from covshift.core.places import NormLayer, Only, Patterns, check_not_compiled, find_layers, give_back
 from covshift.core.ranks import least, over_ranks, telling_others
 from covshift.core.statistics import Statistics, check_prior, fingerprint
+from covshift.core.turns import Turns
+from covshift.core.wrappers import unwrap
 from covshift.support.errors import CovshiftError
 from covshift.support.memory import free_memory, parse_bytes
 from covshift.support.progress import progress_bar
@@ -49,7 +52,8 @@ def estimate(
     `only`, the other moment in the result is the source's.
 
     Args:
-        model: a model in eval mode; it is as before when this returns or raises.
+        model: a model in eval mode, or what `open_model` returns; it is as before when this returns or raises. Other
+            threads that call it meanwhile wait for that.
         loader: batches, as tensors, (images, labels, ...) tuples or mappings of keyword arguments; or one big tensor.
         exact: whether the result is that of one giant batch.
         prior: N, how many images the source statistics count for (Eq. 3), where `exact`; the result is the mixture that
@@ -82,19 +86,19 @@ def estimate(
         raise CovshiftError(f"expected a loader that gives batches of images, got {type(loader).__name__}")
     total = len(loader) * (len(found) + 1) if isinstance(loader, Sized) else None
     runs = _forward_passes(model, loader, call or call_model, collect)
-    try:
-        # Blocks of no_grad or inference_mode in the model's own code change nothing inside of this one, so that it does
-        # not matter in which order the passes, which share a thread, enter and leave them.
-        with torch.inference_mode(), progress_bar("estimating", total, show=progress) as advance:
-            if exact:
-                budget = free_memory(found[0].mean.device) / 2 if memory is None else parse_bytes(memory)
-                folder = None if scratch is None else Path(scratch)
-                seen = Lockstep(found, budget, folder, sync, advance, prior).run(runs)
-            else:
-                seen = _one_by_one(found, runs, sync, partial(advance, len(found) + 1))
-    finally:
-        for layer in found:
-            layer.restore()
+    # Blocks of no_grad or inference_mode in the model's own code change nothing inside of this one, so that it does
+    # not matter in which order the passes, which share a thread, enter and leave them.
+    with (
+        _borrowed(model) as turns,
+        torch.inference_mode(),
+        progress_bar("estimating", total, show=progress) as advance,
+    ):
+        if exact:
+            budget = free_memory(found[0].mean.device) / 2 if memory is None else parse_bytes(memory)
+            folder = None if scratch is None else Path(scratch)
+            seen = Lockstep(found, budget, folder, sync, advance, prior, turns).run(runs)
+        else:
+            seen = _one_by_one(found, runs, sync, partial(advance, len(found) + 1), turns)
     if not any(moments.count for moments in seen.values()):
         raise CovshiftError("the loader gave no images that reach a normalisation layer: there is nothing to estimate")
     unseen = {layer.path: Moments(0, 0, layer.mean, layer.var) for layer in found}
@@ -103,14 +107,39 @@ def estimate(
     return result.mix(Statistics(unseen, result.fingerprint), prior) if prior else result
 
 
+@contextmanager
+def _borrowed(model: nn.Module) -> Iterator[Turns]:
+    """A block in which the model's statistics are ours: other threads that call it wait, and then find it as it was."""
+    turns = Turns(busy=False)
+
+    def wait(module: nn.Module, args: object) -> None:
+        if not turns.mine():
+            with turns.held():
+                pass
+
+    gate = model.register_forward_pre_hook(wait, prepend=True)
+    try:
+        with turns.held():
+            yield turns
+    finally:
+        gate.remove()
+
+
 def _one_by_one(
-    layers: list[NormLayer], runs: Iterable[Callable[[], None]], sync: bool, advance: Callable[[], None]
+    layers: list[NormLayer],
+    runs: Iterable[Callable[[], None]],
+    sync: bool,
+    advance: Callable[[], None],
+    turns: Turns,
 ) -> dict[str, Moments]:
     """What each layer sees if every batch is normalised by its own statistics."""
     seen: dict[str, Moments] = {}
     meter = Meter()
 
     def before(layer: NormLayer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        if not turns.mine():
+            turns.wait(layer.path)
+            return
         batch = meter.measure(layer.path, layer.input(args, kwargs))
         if batch.count > 1:
             layer.write(batch.mean, batch.var)
@@ -121,18 +150,19 @@ def _one_by_one(
     device = layers[0].mean.device
     handles = [layer.hook(before) for layer in layers]
     try:
+        turns.drain(layer.module for layer in layers)
         with telling_others(device) if sync else nullcontext():
             for run in runs:
-                meter = Meter()
+                meter, turns.busy = Meter(), True
                 run()
+                turns.busy = False
                 advance()
         if sync:
             least(0, device)
             nothing = {layer.path: Moments(0, 0, layer.mean, layer.var) for layer in layers}
             seen = {path: over_ranks(seen.get(path, nothing[path])) for path in nothing}
     finally:
-        for handle in handles:
-            handle.remove()
+        give_back(layers, handles)
     by_path = {layer.path: layer for layer in layers}
     for path, moments in seen.items():
         by_path[path].check(moments)
@@ -149,7 +179,7 @@ def _forward_passes(
 
     def run(position: int, box: list[Any]) -> None:
         # A copy of our own can be parked on disk; the loader's cannot, it may still use it.
-        output = call(model, _move(box.pop(), device_of(model), copy=True))
+        output = call(model, move(box.pop(), device_of(model), copy=True))
         if collect is not None:
             collect(position, output)
 
@@ -157,27 +187,3 @@ def _forward_passes(
         box = [batch]
         del batch
         yield partial(run, position, box)
-
-
-def call_model(model: nn.Module, batch: Any) -> Any:
-    """What `model` says, on its own device, of a tensor, of the first of a tuple, or of keyword arguments."""
-    batch = _move(batch, device_of(model))
-    if isinstance(batch, Mapping):
-        return model(**batch)
-    return model(batch[0] if isinstance(batch, tuple | list) else batch)
-
-
-def device_of(model: nn.Module) -> torch.device:
-    """Where the model's parameters are."""
-    return next((tensor.device for tensor in model.parameters()), torch.device("cpu"))
-
-
-def _move(batch: Any, device: torch.device, *, copy: bool = False) -> Any:
-    if isinstance(batch, Tensor):
-        return batch.to(device, copy=copy)
-    if isinstance(batch, Mapping):
-        return {key: _move(value, device, copy=copy) for key, value in batch.items()}
-    if isinstance(batch, tuple | list):
-        moved = [_move(value, device, copy=copy) for value in batch]
-        return type(batch)(*moved) if hasattr(batch, "_fields") else moved
-    return batch

@@ -64,9 +64,14 @@ def renormalise(x: Tensor, layer: NormLayer, groups: list[Moments], weights: Seq
     scale = ((source_var + layer.eps) / (var + layer.eps)).sqrt()
     shift = source_mean - mean * scale
     # Rows of a full group; the group of those left over is the last one, so what is too much is cut off.
-    in_group = groups[0].count // x[0, 0].numel()
-    scale, shift = (_like(x, t.repeat_interleave(int(in_group), dim=0)[: len(x)]) for t in (scale, shift))
+    in_group = rows_of(groups[0], x) // len(groups[0].mean)
+    scale, shift = (_like(x, t.repeat_interleave(in_group, dim=0)[: len(x)]) for t in (scale, shift))
     return torch.addcmul(shift, x, scale).to(x.dtype)
+
+
+def rows_of(groups: Moments, x: Tensor) -> int:
+    """Return how many rows of `x` an entry of `measure_groups` is about."""
+    return len(groups.mean) * int(groups.count // x[0, 0].numel())
 
 
 def _like(x: Tensor, per_row: Tensor) -> Tensor:

@@ -16,9 +16,10 @@ from greenlet import getcurrent, greenlet
 
 from covshift.core.moments import Meter, Moments, merge
 from covshift.core.parking import Held, Parking
-from covshift.core.places import NormLayer
+from covshift.core.places import NormLayer, give_back
 from covshift.core.ranks import least, over_ranks, telling_others
 from covshift.core.statistics import target_weight
+from covshift.core.turns import Turns
 from covshift.support.errors import CovshiftError
 
 
@@ -53,12 +54,13 @@ class Lockstep:
     """Runs passes side by side and takes the statistics of all `layers` over all of them.
 
     Args:
-        layers: the layers to wait at; their statistics are overwritten, and it is the caller's to restore them.
+        layers: the layers to wait at; their statistics are overwritten meanwhile, and restored in the end.
         memory: how many bytes waiting passes may hold; beyond that they are parked on disk.
         scratch: the folder to park in; None for the system's.
         sync: whether the passes of all ranks go in step.
         advance: called with 1 whenever a pass has come to the next layer.
         prior: N, how many images the source statistics count for in what the layers use.
+        turns: what other threads that call the model wait for; by default one of its own.
     """
 
     def __init__(
@@ -69,6 +71,7 @@ class Lockstep:
         sync: bool,
         advance: Callable[[float], None],
         prior: float = 0,
+        turns: Turns | None = None,
     ) -> None:
         self.seen: dict[str, Moments] = {}
         self.parking = Parking(memory, scratch)
@@ -78,20 +81,22 @@ class Lockstep:
         self._sync = sync
         self._advance = advance
         self._prior = prior
+        self._turns = turns or Turns(busy=False)
         self._runners: list[_Runner] = []
 
     def run(self, runs: Iterable[Callable[[], object]]) -> dict[str, Moments]:
         """Run all of `runs`, each a forward pass, to their ends; give what each layer saw."""
-        handles = [layer.hook(self._wait) for layer in self._layers]
-        try:
-            self._start_all(runs)
-            self._go_on_together()
-        finally:
-            for runner in self._runners:
-                runner.throw()  # those still waiting, after an error, end here
-            self.parking.close()
-            for handle in handles:
-                handle.remove()
+        with self._turns.held():
+            handles = [layer.hook(self._wait) for layer in self._layers]
+            try:
+                self._turns.drain(layer.module for layer in self._layers)
+                self._start_all(runs)
+                self._go_on_together()
+            finally:
+                for runner in self._runners:
+                    runner.throw()  # those still waiting, after an error, end here
+                self.parking.close()
+                give_back(self._layers, handles)
         return self.seen
 
     def _start_all(self, runs: Iterable[Callable[[], object]]) -> None:
@@ -124,16 +129,20 @@ class Lockstep:
         if self._sync:
             total = over_ranks(total)
         layer.check(total, self._prior)
-        layer.mix(total.mean, total.var, target_weight(total.images, self._prior))
-        self.seen[layer.path] = merge(self.seen[layer.path], total) if layer.path in self.seen else total
+        seen = merge(self.seen[layer.path], total) if layer.path in self.seen else total
+        # A layer that is called again sees the same images, which are not counted again.
+        layer.mix(total.mean, total.var, target_weight(total.images or seen.images, self._prior))
+        self.seen[layer.path] = seen
 
     def _resume(self, runner: _Runner) -> None:
         device = self._device.type
         ours = _Autocast.now(device)
         self.parking.fetch(runner.held)
         runner.autocast.set(device)
+        self._turns.busy = True
         with self.parking:  # notes what the model makes, not what we do in between
             x = runner.switch()
+        self._turns.busy = False
         runner.autocast = _Autocast.now(device)
         ours.set(device)
         if runner.layer:  # what outlives a pass that is over, its output say, is no longer ours to park
@@ -143,9 +152,15 @@ class Lockstep:
 
     def _wait(self, layer: NormLayer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Called in a pass that has come to `layer`: leave it there, until all others have come."""
+        if not self._turns.mine():
+            self._turns.wait(layer.path)
+            return
         runner = getcurrent()
         if not isinstance(runner, _Runner):
-            raise CovshiftError(f"layer {layer.path!r} is called from another thread; use estimate(exact=False)")
+            raise CovshiftError(
+                f"layer {layer.path!r} is called outside of the passes that are estimated; let the loader give images "
+                "without calling the model, or use estimate(exact=False)"
+            )
         x = layer.input(args, kwargs)
         runner.layer = layer
         runner.parent.switch(x)

@@ -52,21 +52,30 @@ def measure(x: Tensor, images: float) -> Moments:
 
 
 class Meter:
-    """Measures what the layers meet in one forward pass."""
+    """Counts the images of one forward pass, and measures what its layers meet.
+
+    A pass is about as many images as its first layer sees rows; later ones may see tokens or regions. A layer that is
+    called twice meets the same images again.
+    """
 
     def __init__(self) -> None:
-        self._images = 0
+        self._images: int | None = None
         self._visited: set[str] = set()
 
-    def measure(self, path: str, x: Tensor) -> Moments:
-        """The moments of what the layer at `path` meets.
+    @property
+    def used(self) -> bool:
+        """Whether the pass has come to any layer."""
+        return self._images is not None
 
-        A pass is about as many images as its first layer sees rows; later ones may see tokens or regions. A layer that
-        is called twice meets the same images again.
-        """
-        if not self._visited:
+    def images(self, x: Tensor) -> int:
+        """Return how many images the input of a layer, `x`, is about."""
+        if self._images is None:
             self._images = len(x)
-        images = 0 if path in self._visited else self._images
+        return self._images
+
+    def measure(self, path: str, x: Tensor) -> Moments:
+        """Return the moments of what the layer at `path` meets; of no more images where it meets them again."""
+        images = 0 if path in self._visited else self.images(x)
         self._visited.add(path)
         return measure(x, images)
 

@@ -5,13 +5,14 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from functools import cached_property
-from typing import Any, Literal, cast
+from typing import Any, Literal, NoReturn, cast
 
 import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from covshift.core.moments import Moments, widen
+from covshift.core.wrappers import unwrap
 from covshift.support.errors import CovshiftError
 
 Patterns = str | Sequence[str] | None
@@ -22,15 +23,31 @@ Before = Callable[["NormLayer", tuple[Any, ...], dict[str, Any]], Any]
 
 
 class Hook:
-    """What covshift runs before a normalisation layer; a type of its own, so that a second one is noticed."""
+    """What covshift runs before a normalisation layer; a type of its own, so that a second one is noticed.
+
+    Attributes:
+        owner: the object whose method is run, if it is a method.
+    """
 
     def __init__(self, layer: "NormLayer", before: Before) -> None:
         self._layer = layer
         self._before = before
+        self.owner: object = getattr(before, "__self__", None)
 
     def __call__(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Called by torch."""
         return self._before(self._layer, args, kwargs)
+
+    def __reduce_ex__(self, protocol: object) -> NoReturn:
+        refuse_to_copy()
+
+
+def refuse_to_copy() -> NoReturn:
+    """Raise the `CovshiftError` for a model that is copied or pickled with our hooks on it."""
+    raise CovshiftError(
+        "the model is being adapted or estimated, and a copy of it would keep hooks that nothing can remove; copy or "
+        "pickle it before, after remove(), or after covshift.release(model)"
+    )
 
 
 class NormLayer:
@@ -97,6 +114,14 @@ class NormLayer:
         if not moments.var.to(self.var.dtype).isfinite().all():
             raise not_finite(self.path)
 
+    def check_holds(self, moments: Moments) -> None:
+        """Raise a `CovshiftError` if a value is too large for the precision of the layer's buffers."""
+        if not (moments.mean.to(self.mean.dtype).isfinite() & moments.var.to(self.var.dtype).isfinite()).all():
+            raise CovshiftError(
+                f"expected statistics that layer {self.path!r} can hold as {self.var.dtype}, got larger ones; use the "
+                "model in a wider type"
+            )
+
     @cached_property
     def _wide(self) -> tuple[Tensor, Tensor]:
         return widen(self.mean), widen(self.var)
@@ -118,6 +143,17 @@ class NormLayer:
     def hook(self, before: Before) -> RemovableHandle:
         """Have `before(layer, args, kwargs)` called before every call of the layer."""
         return self.module.register_forward_pre_hook(Hook(self, before), with_kwargs=True)
+
+    def hook_state_dict(self) -> RemovableHandle:
+        """Have `state_dict()` give the source statistics, whatever the buffers hold."""
+
+        def give_source(module: nn.Module, state: dict[str, Any], prefix: str, metadata: object) -> None:
+            for name, tensor in (("running_mean", self.mean), ("running_var", self.var)):
+                if prefix + name in state:
+                    state[prefix + name] = tensor.clone()
+
+        handle: RemovableHandle = self.module.register_state_dict_post_hook(give_source)
+        return handle
 
     def input(self, args: tuple[object, ...], kwargs: dict[str, object]) -> Tensor:
         """The tensor to be normalised among the arguments of a call, checked."""
@@ -143,11 +179,24 @@ class NormLayer:
         return x
 
 
-def mix_all(layers: list[NormLayer], moments: list[Moments], weights: list[float]) -> None:
+def give_back(layers: list[NormLayer], handles: Iterable[RemovableHandle]) -> None:
+    """Restore the layers, and only then remove the hooks that other threads wait in."""
+    for layer in layers:
+        layer.restore()
+    for handle in handles:
+        handle.remove()
+
+
+def mix_all(layers: list[NormLayer], moments: list[Moments], weights: list[float | Tensor]) -> None:
     """`mix` for many layers at once, in few operations: it makes swapping streams quick."""
+    numbers = [weight for weight in weights if not isinstance(weight, Tensor)]
+    if len(numbers) < len(weights):
+        for layer, each, weight in zip(layers, moments, weights, strict=True):
+            layer.mix(each.mean, each.var, weight)
+        return
     sources = [tensor for layer in layers for tensor in layer._wide]
     targets = [widen(tensor) for each in moments for tensor in (each.mean, each.var)]
-    mixed = torch._foreach_lerp(sources, targets, [weight for weight in weights for _ in ("mean", "var")])
+    mixed = torch._foreach_lerp(sources, targets, [number for number in numbers for _ in ("mean", "var")])
     pairs = [
         pair
         for layer, mean, var in zip(layers, mixed[::2], mixed[1::2], strict=True)
@@ -206,24 +255,6 @@ def norm_modules(model: nn.Module) -> dict[str, nn.Module]:
         if nn.parameter.is_lazy(module.running_mean):
             raise CovshiftError(f"layer {path!r} has no shape yet; run the model once, then adapt it")
     return found
-
-
-def unwrap(model: nn.Module) -> nn.Module:
-    """The model inside `torch.compile` and DistributedDataParallel, so that paths do not depend on the wrapper."""
-    if not isinstance(model, nn.Module):
-        raise CovshiftError(f"expected a torch.nn.Module, got {type(model).__name__}")
-    if isinstance(model, nn.DataParallel):
-        raise CovshiftError("DataParallel copies the layers at every call; use DistributedDataParallel or one device")
-    if isinstance(model, nn.parallel.DistributedDataParallel):
-        return unwrap(cast(nn.Module, model.module))
-    if isinstance(inner := getattr(model, "_orig_mod", None), nn.Module):
-        return unwrap(inner)
-    if any(isinstance(module, torch.jit.ScriptModule) for module in model.modules()):
-        raise CovshiftError(
-            "TorchScript runs without Python hooks; adapt or estimate on the original module, apply the "
-            "statistics to it, and script it again"
-        )
-    return model
 
 
 def check_not_compiled(model: nn.Module) -> None:

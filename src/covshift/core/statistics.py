@@ -4,7 +4,7 @@ import hashlib
 import json
 import math
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Self
@@ -15,7 +15,8 @@ from safetensors.torch import save as to_safetensors
 from torch import Tensor, nn
 
 from covshift.core.moments import Moments, merge, widen
-from covshift.core.places import Only, Patterns, find_layers, norm_modules, unwrap
+from covshift.core.places import Only, Patterns, find_layers, norm_modules
+from covshift.core.wrappers import peel, unwrap
 from covshift.support.errors import CovshiftError, is_number, plural
 from covshift.support.files import replacing
 
@@ -68,10 +69,13 @@ class Statistics(Mapping[str, Moments]):
         """
         self.check_fits(model)
         found = [layer for layer in find_layers(model, layers, only) if layer.path in self]
+        self.check_values({layer.path: layer.mean.shape for layer in found})
         if not found:
             raise CovshiftError(
                 f"these statistics are of {', '.join(self)}, and layers={layers!r} matches none of them"
             )
+        for layer in found:
+            layer.check_holds(self[layer.path])
         for layer in found:
             layer.write(self[layer.path].mean, self[layer.path].var)
 
@@ -132,7 +136,30 @@ class Statistics(Mapping[str, Moments]):
                     layers[name] = Moments(count, images, mean, var)
         except (SafetensorError, OSError, KeyError, ValueError) as error:
             raise CovshiftError(f"{path} is not a whole statistics patch ({error}); save it again") from error
-        return cls(layers, fingerprint)
+        statistics = cls(layers, fingerprint)
+        statistics.check_values()
+        return statistics
+
+    def check_values(self, shapes: Mapping[str, torch.Size] | None = None) -> None:
+        """Raise a `CovshiftError` unless all moments are such as data can have, and of the shapes of their layers.
+
+        Args:
+            shapes: the shape of the statistics that a model holds, by path, for the layers to check; None for all
+                layers, of any one-dimensional shape.
+        """
+        chosen = {path: self[path] for path in (self if shapes is None else shapes)}
+        for path, moments in chosen.items():
+            shape = torch.Size([moments.mean.numel()]) if shapes is None else shapes[path]
+            if not moments.mean.shape == moments.var.shape == shape:
+                got = f"{tuple(moments.mean.shape)} and {tuple(moments.var.shape)}"
+                raise _broken(path, f"a mean and a variance of shape {tuple(shape)}", f"shapes {got}")
+            if not (0 <= moments.count < math.inf and 0 <= moments.images < math.inf):
+                counts = f"{moments.count:g} values of {moments.images:g} images"
+                raise _broken(path, "counts from 0", counts)
+        # One look at all layers together, which is quick and, on a GPU, has to be waited for once.
+        if chosen and not all(_possible(chosen.values())):
+            path = next(path for path, moments in chosen.items() if not all(_possible([moments])))
+            raise _broken(path, "finite means and variances from 0", "others")
 
     def __eq__(self, other: object) -> bool:
         """Whether every count, mean and variance is the same."""
@@ -195,12 +222,14 @@ def fingerprint(model: nn.Module) -> str:
 
 
 def digest(model: nn.Module) -> str:
-    """A digest of the weights and statistics themselves."""
+    """Return the SHA-256 of all that a model holds: names, shapes, types and values of weights and statistics."""
     total = hashlib.sha256()
-    for name, tensor in unwrap(model).state_dict().items():
-        total.update(name.encode())
-        total.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
-    return total.hexdigest()[:16]
+    for name, tensor in sorted(peel(model).state_dict().items()):
+        if isinstance(tensor, Tensor):  # a module may keep anything as its "extra state"
+            total.update(json.dumps([name, list(tensor.shape), str(tensor.dtype)]).encode())
+            values = tensor.detach().cpu().contiguous().reshape(-1)
+            total.update(values.view(torch.uint8).numpy().data if len(values) else b"")
+    return total.hexdigest()
 
 
 def check_prior(prior: float) -> None:
@@ -216,6 +245,25 @@ def target_weight(images: float, prior: float) -> float:
     0.25
     """
     return 0.0 if math.isinf(prior) or images == 0 else images / (images + prior)
+
+
+def _possible(moments: Iterable[Moments]) -> tuple[bool, bool]:
+    """Whether means are finite, and variances are finite and not negative."""
+    some = [each for each in moments if each.mean.numel()]
+    if not some:
+        return True, True
+    device = some[0].mean.device
+    mean = torch.cat([widen(each.mean).to(device) for each in some])
+    var = torch.cat([widen(each.var).to(device) for each in some])
+    (_, high), (low, top) = mean.abs().aminmax(), var.aminmax()
+    return bool(high < math.inf), bool((low >= 0) & (top < math.inf))
+
+
+def _broken(path: str, expected: str, got: str) -> CovshiftError:
+    return CovshiftError(
+        f"expected statistics with {expected}, got {got} for layer {path!r}; "
+        "estimate them again, or load an intact file"
+    )
 
 
 def _held_by(module: nn.Module) -> Moments:

@@ -1,7 +1,5 @@
 """`Model`: a module with what has to be known to feed it and to tell it from others."""
 
-import hashlib
-import json
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -11,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from covshift.core.places import holds_statistics
+from covshift.core.statistics import digest
 from covshift.models.preprocess import Preprocess
 from covshift.support.errors import CovshiftError
 
@@ -74,13 +73,7 @@ class Model:
     @cached_property
     def digest(self) -> str:
         """The SHA-256 of all that the model holds: names, shapes, types and values; read it before adapting."""
-        sha = hashlib.sha256()
-        for name, tensor in sorted(self.module.state_dict().items()):
-            if isinstance(tensor, Tensor):  # a module may keep anything as its "extra state"
-                sha.update(json.dumps([name, list(tensor.shape), str(tensor.dtype)]).encode())
-                values = tensor.detach().cpu().contiguous().reshape(-1)
-                sha.update(values.view(torch.uint8).numpy().data if len(values) else b"")
-        return sha.hexdigest()
+        return digest(self.module)
 
     @property
     def params(self) -> int:

@@ -7,10 +7,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from covshift.core.estimate import call_model
+from covshift.core.calling import call_model
 from covshift.core.moments import widen
-from covshift.core.places import NormLayer, Patterns, check_not_compiled, find_layers, not_finite, unwrap
+from covshift.core.places import NormLayer, Patterns, check_not_compiled, find_layers, not_finite
 from covshift.core.statistics import Statistics, fingerprint
+from covshift.core.wrappers import unwrap
 from covshift.support.errors import CovshiftError, plural
 
 _PIECE = 1 << 20  # values taken to double precision at a time

@@ -13,8 +13,9 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from covshift.core.adapter import Batch, adapt
-from covshift.core.estimate import call_model
+from covshift.core.adapter import adapt
+from covshift.core.calling import call_model
+from covshift.core.policies import Batch
 from covshift.core.statistics import check_prior, digest
 from covshift.corruptions import corrupt, names
 from covshift.shift.forecast.observe import Batches, Images, Labels, Preprocess, check_labels, check_logits

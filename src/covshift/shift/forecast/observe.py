@@ -8,7 +8,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from covshift.core.estimate import call_model, estimate
+from covshift.core.calling import call_model
+from covshift.core.estimate import estimate
 from covshift.core.statistics import Statistics
 from covshift.shift.distance import Distance, wasserstein
 from covshift.support.errors import CovshiftError

@@ -1,0 +1,224 @@
+"""How statistics follow the data: `Batch`, `Stream`, and `Policy`, of which users may make their own."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import ClassVar, Literal
+
+from torch import Tensor
+
+from covshift.core.auto import chance_of_batch, chance_of_groups, trust
+from covshift.core.moments import Moments, merge, widen
+from covshift.core.places import NormLayer
+from covshift.core.statistics import Statistics, check_prior, target_weight
+from covshift.support.errors import CovshiftError, is_number
+
+
+@dataclass(frozen=True)
+class Memory:
+    """What an adapter carries from one pass to the next.
+
+    Attributes:
+        seen: what each layer has seen, by path.
+        notes: tensors that a policy keeps for itself.
+    """
+
+    seen: Mapping[str, Moments] = field(default_factory=dict)
+    notes: Mapping[str, Tensor] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """The input of a layer in one call, for policies that look at more than its moments.
+
+    Attributes:
+        x: the input, [rows, channels, ...].
+        images: the number of images that the rows are about; a layer may see several rows for each image.
+        memory: what earlier passes have left.
+    """
+
+    x: Tensor
+    images: int
+    memory: Memory
+
+
+class Policy:
+    """How the statistics of a model follow the data; derive from it to make your own.
+
+    `adapt` asks the policy at every normalisation layer. It first calls `follow` for the moments that the layer is to
+    be corrected by, then `weigh` for how much these count against the source statistics. When the model has returned,
+    it calls `commit` for what the next pass shall know. A policy keeps no state in itself, so that one object can be
+    used for many models at once.
+
+    Attributes:
+        carries: whether a pass begins with what earlier ones have seen; without, every pass begins anew.
+        size: the number of consecutive images that make a statistical batch; None for all that the model is given.
+        sync: whether ranks of `torch.distributed` pool what they see.
+        idle: whether the model stays as it is, so that nothing needs to be measured.
+
+    A policy that goes half of the way, and whose memory fades by half with every batch:
+
+    >>> import torch
+    >>> from torch import nn
+    >>> from covshift.core.adapter import adapt
+    >>> class Halfway(Policy):
+    ...     carries = True
+    ...
+    ...     def follow(self, before, batch):
+    ...         if before is None:
+    ...             return batch
+    ...         return merge(replace(before, count=before.count / 2, images=before.images / 2), batch)
+    ...
+    ...     def weigh(self, place, seen, rows):
+    ...         return 0.5
+    >>> net = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8)).eval()
+    >>> with adapt(net, Halfway()) as adapter:
+    ...     for images in torch.rand(3, 4, 3, 8, 8):
+    ...         logits = net(images)
+    ...     adapter.state.images
+    7.0
+    """
+
+    carries: ClassVar[bool] = False
+    size: int | None = None
+    sync: bool = True
+
+    @property
+    def idle(self) -> bool:
+        """Whether the model stays as it is."""
+        return False
+
+    def follow(self, before: Moments | None, batch: Moments) -> Moments:
+        """Return the moments to correct a layer by; by default those of the batch.
+
+        Args:
+            before: what the layer has seen in earlier passes; None if there were none, or if nothing is carried.
+            batch: what it sees in this one.
+        """
+        return batch
+
+    def weigh(self, place: NormLayer, seen: Moments, rows: Rows | None) -> float | Tensor:
+        """Return how much `seen` counts against the source statistics of a layer, from 0 to 1: n/(N+n) in Eq. 3.
+
+        Args:
+            place: the layer, with its source statistics `mean` and `var`.
+            seen: what `follow` returned; with `size`, moments of [groups, channels].
+            rows: the input itself, with `size` that of the groups; None where a state is put back between two passes.
+
+        Returns:
+            A number, or a tensor that broadcasts to the moments: [channels], or with `size` [groups, 1].
+        """
+        raise NotImplementedError(f"{type(self).__name__} has to say by weigh() how much a batch counts")
+
+    def commit(self, memory: Memory, seen: Mapping[str, Moments], output: object) -> Memory:
+        """Return what the next pass shall know, after a pass that went well.
+
+        Args:
+            memory: what was known before.
+            seen: what the layers of this pass have seen.
+            output: what the model returned, for `logits_of`; None after a layer that was called by itself.
+        """
+        return replace(memory, seen={**memory.seen, **seen} if self.carries else dict(seen))
+
+    def export(self, memory: Memory, source: Statistics) -> Statistics:
+        """Return the state that users save and swap: what was seen, and the source where nothing was."""
+        return Statistics({**source, **memory.seen}, source.fingerprint)
+
+    def resume(self, state: Statistics) -> Memory:
+        """Return the memory that a state describes."""
+        if not self.carries:
+            raise CovshiftError(
+                f"{type(self).__name__} starts anew with every batch; only a Stream, or a policy like it, has a state "
+                "to resume from"
+            )
+        if not isinstance(state, Statistics):
+            raise CovshiftError(f"expected a state, as adapter.state gives it, got {type(state).__name__}")
+        return Memory({path: moments for path, moments in state.items() if moments.count})
+
+
+@dataclass(frozen=True)
+class Batch(Policy):
+    """Every batch is normalised by N/(N+n) source + n/(N+n) batch statistics (Eq. 3), n = images in the batch.
+
+    Args:
+        prior: N, how many images the source statistics count for. 0 is plain batch statistics, inf the model as it is,
+            "auto" lets each layer weigh what it sees of the batch against the chance of which images came.
+        size: how many consecutive images make a statistical batch; None for all that the model is given at once, over
+            all ranks. With `size=8`, a model given 256 images answers as if it had been given 32 batches of 8.
+        sync: whether ranks of `torch.distributed` pool their batches; batches of a `size` never cross ranks.
+    """
+
+    prior: float | Literal["auto"] = 16
+    size: int | None = None
+    sync: bool = True
+
+    def __post_init__(self) -> None:
+        if self.prior != "auto":
+            check_prior(self.prior)
+        if self.size is not None and (not is_number(self.size, whole=True) or self.size < 1):
+            raise CovshiftError(f"size is a number of images from 1, got {self.size!r}")
+
+    @property
+    def idle(self) -> bool:
+        """Whether the source statistics count for everything."""
+        return self.prior == math.inf
+
+    def weigh(self, place: NormLayer, seen: Moments, rows: Rows | None) -> float | Tensor:
+        """Return n/(N+n), or for "auto" the share of the difference that chance does not explain."""
+        if self.prior != "auto":
+            return target_weight(seen.images, self.prior)
+        assert rows is not None
+        if self.size is None:
+            return trust(place, seen, chance_of_batch(rows.x, rows.images, sync=self.sync))
+        return trust(place, seen, chance_of_groups(rows.x, rows.images, [seen])[0])
+
+
+@dataclass(frozen=True)
+class Stream(Policy):
+    """Statistics follow a stream of batches of any size; the prior fades as N/(N+n), n = images seen so far.
+
+    Args:
+        prior: N, how many images the source statistics count for.
+        decay: None to remember all images equally; else the factor by which an image's weight falls with every image
+            after it, for a domain that drifts: 0.99 remembers about the last 100 images, whatever the batch size.
+        sync: whether ranks of `torch.distributed` follow one stream together.
+    """
+
+    carries: ClassVar[bool] = True
+
+    prior: float = 16
+    decay: float | None = None
+    sync: bool = True
+
+    def __post_init__(self) -> None:
+        check_prior(self.prior)
+        if self.decay is not None and not (is_number(self.decay) and 0 < self.decay < 1):
+            raise CovshiftError(f"decay is a factor between 0 and 1, or None, got {self.decay!r}")
+
+    def follow(self, before: Moments | None, batch: Moments) -> Moments:
+        """Return the estimate of the target after `batch`: all that was seen, with the variance between batches."""
+        if self.decay is not None and batch.images > 0:
+            # A batch weighs as much as its images would one by one: 1 + d + d² + ...
+            kept = self.decay**batch.images
+            share = (1 - kept) / (1 - self.decay) / batch.images
+            batch = replace(batch, count=batch.count * share, images=batch.images * share)
+            if before is not None:
+                before = replace(before, count=before.count * kept, images=before.images * kept)
+        if before is None:
+            return replace(batch, mean=widen(batch.mean), var=widen(batch.var))
+        return merge(before, batch)
+
+    def weigh(self, place: NormLayer, seen: Moments, rows: Rows | None) -> float:
+        """Return n/(N+n), where n is the number of images that are remembered."""
+        return target_weight(seen.images, self.prior)
+
+
+def check_policy(policy: object) -> None:
+    """Raise a `CovshiftError` unless `policy` can be put on a model."""
+    if not isinstance(policy, Policy):
+        raise CovshiftError(f"expected a policy such as Batch(prior=16) or Stream(prior=16), got {policy!r}")
+    if policy.size is not None and policy.carries:
+        raise CovshiftError(
+            f"expected a policy that either carries what it saw or works on groups of size= images, got {policy!r}, "
+            "which does both"
+        )

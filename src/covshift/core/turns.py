@@ -1,0 +1,144 @@
+"""Threads that share a model take turns: one forward pass at a time writes and reads its statistics."""
+
+import sys
+import threading
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from threading import get_ident
+from types import FrameType
+
+from torch import nn
+
+from covshift.support.errors import CovshiftError
+
+_PATIENCE = 0.2  # seconds between two looks at whoever has the turn
+
+
+class Turns:
+    """A lock that is held for a whole call of a model, that a thread may enter again, and that nobody can take along.
+
+    Torch reports the end of a call to its hooks after an exception, but not after Ctrl-C, and not where a thread was
+    stopped. So each entry remembers the frame of its call: a turn whose thread no longer runs that frame is over.
+
+    Attributes:
+        busy: whether the thread whose turn it is runs the model's own code, for which nobody should have to wait who
+            is part of it.
+    """
+
+    def __init__(self, *, busy: bool = True) -> None:
+        self.busy = busy
+        self._lock = threading.Lock()
+        self._guard = threading.Lock()
+        self._owner: int | None = None
+        self._frames: list[FrameType | None] = []
+
+    def mine(self) -> bool:
+        """Whether it is this thread's turn."""
+        return self._owner == get_ident()
+
+    def enter(self, frame: FrameType | None = None, *, part: str | None = None) -> int:
+        """Wait for a turn, or enter the one that this thread has once more; every entry is to `leave`.
+
+        Args:
+            frame: the frame of the call that the turn is for; None if `leave` is certain to come.
+            part: the path of the layer that wants the turn for itself, outside of a call of the whole model.
+
+        Returns:
+            The number of calls in which this thread is already.
+        """
+        me = get_ident()
+        if self._owner == me:
+            with self._guard:
+                if self._owner == me:  # else it was taken from a call of ours that Ctrl-C had ended
+                    self._frames = [each for each in self._frames if each is None or _runs(me, each)]
+                    self._frames.append(frame)
+                    return len(self._frames) - 1
+        if not self._lock.acquire(blocking=False):
+            self._queue(part)
+        self._owner, self._frames = me, [frame]
+        return 0
+
+    def leave(self) -> None:
+        """End the entry that came last; the turn is over with the first of them."""
+        if self._owner == get_ident():
+            del self._frames[-1:]
+            if not self._frames:
+                self._owner = None
+                self._lock.release()
+
+    def give_up(self) -> None:
+        """End the turn, if it is this thread's, however many entries it has."""
+        if self._owner == get_ident():
+            self._frames = []
+            self.leave()
+
+    def wait(self, part: str) -> None:
+        """Return when whoever has the turn has left it; `part` is as for `enter`."""
+        self.enter(part=part)
+        self.leave()
+
+    def drain(self, modules: Iterable[nn.Module]) -> None:
+        """Return when no other thread is inside of a call of `modules` that began before they had their hooks."""
+        wanted = {id(module) for module in modules}
+        while any(self._calls(each, wanted) for thread, each in sys._current_frames().items() if thread != get_ident()):
+            time.sleep(1e-4)
+
+    def _calls(self, frame: FrameType | None, modules: set[int]) -> bool:
+        while frame is not None:
+            if frame.f_code is Turns.enter.__code__ and frame.f_locals.get("self") is self:
+                return False  # waits in one of the hooks
+            if frame.f_code.co_name == "_call_impl" and id(frame.f_locals.get("self")) in modules:
+                return True
+            frame = frame.f_back
+        return False
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """A block that is one turn."""
+        self.enter()
+        try:
+            yield
+        finally:
+            self.leave()
+
+    def _queue(self, part: str | None) -> None:
+        stuck: list[object] = []
+        while not self._lock.acquire(timeout=_PATIENCE):
+            with self._guard:
+                owner, frames = self._owner, self._frames[:1]
+                if owner is not None and frames and not _runs(owner, frames[0]):
+                    self._owner, self._frames = None, []
+                    self._lock.release()
+                    continue
+            # The model may wait for a thread of its own, which calls a layer, which would wait for the model.
+            now = _waits_for_a_thread(owner) if part is not None and self.busy else None
+            stuck = [*stuck, now] if now is not None and all(each == now for each in stuck) else []
+            if len(stuck) == 5:
+                raise CovshiftError(
+                    f"layer {part!r} is called from a thread that the model waits for; adapt or estimate models that "
+                    "run all of their layers in the thread they are called from, or leave this layer out with layers="
+                )
+
+
+def _runs(thread: int, frame: FrameType | None) -> bool:
+    """Whether a thread is alive and, unless `frame` is None, still in the call of that frame."""
+    current = sys._current_frames().get(thread)
+    if frame is None:
+        return current is not None
+    while current is not None and current is not frame:
+        current = current.f_back
+    return current is not None
+
+
+def _waits_for_a_thread(thread: int | None) -> tuple[int, int] | None:
+    """Where a thread waits by means of `threading`, as a value that stays the same while it does; None if it runs."""
+    frame = None if thread is None else sys._current_frames().get(thread)
+    if frame is None or frame.f_globals.get("__name__") != "threading":
+        return None
+    return id(frame), frame.f_lasti
+
+
+# What torch.compile makes of an adapted model calls these as they are; it cannot look into them.
+for _method in (Turns.mine, Turns.enter, Turns.leave):
+    setattr(_method, "_torchdynamo_disable", True)  # noqa: B010

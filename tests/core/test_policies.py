@@ -1,0 +1,160 @@
+"""A user's own policy on a model: what it is asked, what it carries, and what it may not be."""
+
+import ast
+import inspect
+from collections import namedtuple
+from dataclasses import replace
+
+import pytest
+import torch
+from networks import assert_same, images, norm_layers, snapshot, tiny
+from torch import nn
+
+import covshift
+from covshift import Batch, CovshiftError, Policy, Statistics, Stream
+from covshift.core import adapter as adapter_module
+from covshift.core.calling import call_model, device_of, logits_of
+from covshift.core.policies import Memory
+from covshift.core.statistics import digest, fingerprint
+
+
+class Fixed(Policy):
+    """Go a fixed part of the way, in every layer."""
+
+    def __init__(self, weight, size=None):
+        self.weight, self.size = weight, size
+
+    def weigh(self, place, seen, rows):
+        return self.weight
+
+
+class Judging(Stream):
+    """A stream that also remembers how often the model has answered each class."""
+
+    def commit(self, memory, seen, output):
+        after = super().commit(memory, seen, output)
+        if output is None:
+            return after
+        chosen = torch.bincount(logits_of(output).argmax(1), minlength=4)
+        return replace(after, notes={"answers": memory.notes.get("answers", 0) + chosen})
+
+
+@pytest.mark.parametrize("weight", [0.0, 0.3, 1.0, torch.tensor(0.3)])
+@pytest.mark.parametrize("size", [None, 4])
+def test_a_policy_of_ones_own_decides_how_far_to_go(weight, size):
+    model, x = tiny(), images(8)
+    before, source, inputs = snapshot(model), Statistics.of(model), {}
+    with torch.no_grad(), covshift.adapt(model, Fixed(weight, size)):
+        for path, layer in norm_layers(model).items():
+            layer.register_forward_pre_hook(lambda m, args, path=path: inputs.update({path: args[0].clone()}))
+        got = model(x)
+        held = Statistics.of(model)
+    if size is None:
+        seen = inputs["norm"]
+        want = (1 - weight) * source["norm"].mean + weight * seen.mean((0, 2, 3))
+        torch.testing.assert_close(held["norm"].mean, want)
+    else:
+        with torch.no_grad(), covshift.adapt(model, Fixed(weight)):
+            torch.testing.assert_close(got, torch.cat([model(x[:4]), model(x[4:])]), rtol=1e-9, atol=1e-9)
+    for layer in norm_layers(model).values():
+        layer._forward_pre_hooks.clear()
+    assert_same(before, model)
+
+
+def test_a_policy_sees_the_answers_at_the_end_of_a_pass():
+    model, x = tiny(), images(8)
+    with torch.no_grad():
+        with covshift.adapt(model, Stream(prior=4)):
+            answers = torch.cat([model(x[:5]), model(x[5:])]).argmax(1)
+        with covshift.adapt(model, Judging(prior=4)) as adapter:
+            model(x[:5])
+            model(x[5:])
+            model.stem(x)  # a part alone has no answers
+            assert torch.equal(adapter._memory.notes["answers"], torch.bincount(answers, minlength=4))
+            assert adapter.state.images == 16
+
+
+def test_adapter_knows_no_policy_by_name():
+    text = inspect.getsource(adapter_module)
+    tree = ast.parse(text)
+    checks = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and ast.unparse(node.func) == "isinstance"]
+    assert not [ast.unparse(check) for check in checks if "policy" in ast.unparse(check.args[0])]
+    imported = [alias.name for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) for alias in node.names]
+    assert not {"Batch", "Stream"} & set(imported)
+    assert '== "auto"' not in text
+
+
+def test_policies_that_cannot_be():
+    class Both(Stream):
+        size = 4
+
+    with pytest.raises(CovshiftError, match="which does both"):
+        covshift.adapt(tiny(), Both())
+    with (
+        pytest.raises(NotImplementedError, match=r"Policy has to say by weigh\(\)"),
+        covshift.adapt(tiny(), Policy()) as on,
+    ):
+        on._model(images(2))
+    with (
+        pytest.raises(CovshiftError, match=r"Fixed starts anew .* only a Stream"),
+        covshift.adapt(tiny(), Fixed(1)) as on,
+    ):
+        on.state = on.state
+    assert Batch() == Batch(prior=16, size=None, sync=True)
+    assert Memory().seen == {}
+
+
+class Opened:
+    """As `open_model` returns it: the module, and what has to be known of it."""
+
+    def __init__(self, module):
+        self.module = module
+
+
+def test_what_open_model_returns_can_be_given_everywhere():
+    model, x = tiny(), images(8)
+    opened = Opened(model)
+    with torch.no_grad():
+        with covshift.adapt(model, Batch()):
+            want = model(x)
+        with covshift.adapt(opened, Batch()):
+            assert torch.equal(model(x), want)
+        covshift.adapt(opened, Batch())
+        covshift.release(opened)
+        assert torch.equal(call_model(opened, (x, 0)), model(x))
+    target = covshift.estimate(opened, x)
+    assert target == covshift.estimate(model, x)
+    assert Statistics.of(opened) == Statistics.of(model)
+    assert (fingerprint(opened), digest(opened)) == (fingerprint(model), digest(model))
+    assert device_of(opened).type == "cpu"
+    target.apply(opened)
+    assert torch.equal(model.norm.running_var, target["norm"].var)
+    for wrong in (Opened("text"), 3, None):
+        with pytest.raises(CovshiftError, match=r"expected a torch.nn.Module, got"):
+            covshift.estimate(wrong, x)
+
+
+def test_logits_are_found_in_what_models_return():
+    logits, Output = torch.rand(2, 4), namedtuple("Output", ["loss", "logits"])
+    for output in (logits, {"logits": logits}, Output(None, logits), type("Mine", (), {"logits": logits})()):
+        assert logits_of(output) is logits
+    for output in (None, {"scores": logits}, [logits], Output(logits, None)):
+        with pytest.raises(CovshiftError, match="an object or a dict with logits, got"):
+            logits_of(output)
+
+
+def test_a_model_that_returns_an_object_is_adapted_like_another():
+    class Face(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.body = tiny()
+
+        def forward(self, x):
+            return {"loss": None, "logits": self.body(x)}
+
+    model, x = Face().eval(), images(6)
+    with torch.no_grad(), covshift.adapt(model, Judging(prior=4)) as adapter:
+        got = logits_of(model(x))
+        assert adapter._memory.notes["answers"].sum() == 6
+    with torch.no_grad(), covshift.adapt(model.body, Stream(prior=4)):
+        assert torch.equal(got, model.body(x))
