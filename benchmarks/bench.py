@@ -17,7 +17,7 @@ from timing import best_seconds
 from covshift.bench.evaluate import Evaluator
 from covshift.bench.methods import batch, parse_method
 from covshift.data import Condition
-from covshift.data.arrays import Images
+from covshift.data.arrays import CleanArray
 from covshift.data.selection import Selection
 from covshift.models import Model, Preprocess
 from covshift.support.allocator import keep_freed_memory
@@ -30,7 +30,7 @@ AT_ONCE = 256
 def evaluator(images: int, memory: str | None = None) -> Evaluator:
     """ResNet-20 and as many images of 32 px."""
     rng = np.random.default_rng(0)
-    data = Images("noise", rng.integers(0, 256, (images, 32, 32, 3), np.uint8), np.arange(images) % 10)
+    data = CleanArray("noise", rng.integers(0, 256, (images, 32, 32, 3), np.uint8), np.arange(images) % 10)
     preprocess = Preprocess(None, 32, "bilinear", (0.5,) * 3, (0.25,) * 3)
     network = ResNet20().eval().to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     selection = Selection(data, range(images), preprocess.picture)

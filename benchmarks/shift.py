@@ -24,9 +24,8 @@ from covshift.data import CLEAN, open_data
 from covshift.data.selection import Selection, choose
 from covshift.models import Model, open_model
 from covshift.shift import Predictor, best_layer_prior
-from covshift.shift.forecast.observe import Batches, look
+from covshift.shift.forecast.observe import Batches, observe
 from covshift.shift.forecast.signals import METHODS
-from covshift.shift.forecast.verdict import preprocess_of
 from covshift.shift.prior import search
 from covshift.support.allocator import keep_freed_memory
 
@@ -63,7 +62,7 @@ class Rows:
 
 def predict(opened: Model, images: Any, labels: torch.Tensor, severities: list[int], rows: Rows) -> None:
     """Fit on one half of the images, and predict the errors of the other half under the test corruptions."""
-    half, model, preprocess = len(images) // 2, opened.module, preprocess_of(opened)
+    half, model, preprocess = len(images) // 2, opened.module, opened.preprocess
     saved = rows._path.with_suffix(".predictor")
     if saved.exists():
         predictor = Predictor.load(saved, model, preprocess=preprocess)
@@ -73,13 +72,13 @@ def predict(opened: Model, images: Any, labels: torch.Tensor, severities: list[i
     truth = labels[half:]
 
     def forecasts(name: str, severity: int) -> Row:
-        seen = look(model, Batches(covshift.corrupt(images[half:], name, severity), preprocess, 100))
+        seen = observe(model, Batches(covshift.corrupt(images[half:], name, severity), preprocess, 100))
         row: Row = {"distance": seen.distance.average}
         for which in ("plain", "adapted"):
             row[which] = (seen.logits(which).argmax(1) != truth).double().mean().item()
             for method in METHODS:
-                row[f"{which} {method}"] = getattr(predictor.forecast(seen, method=method), which)
-            own = predictor.forecast(seen, method="distance", kind=category(name))
+                row[f"{which} {method}"] = getattr(predictor.predict_observed(seen, method=method), which)
+            own = predictor.predict_observed(seen, method="distance", kind=category(name))
             row[f"{which} distance by kind"] = getattr(own, which)
         return row
 
@@ -106,7 +105,7 @@ def prior(
     opened: Model, images: Any, labels: torch.Tensor, severities: list[int], rows: Rows, sizes: list[int]
 ) -> None:
     """The mean error over the test corruptions, by batch size and way to choose N."""
-    half, model, preprocess = len(images) // 2, opened.module, preprocess_of(opened)
+    half, model, preprocess = len(images) // 2, opened.module, opened.preprocess
     shown: dict[tuple[str, int], Any] = {}
 
     def corrupted(name: str, severity: int) -> Any:

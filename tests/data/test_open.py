@@ -129,6 +129,8 @@ def _wrong(tmp_path: Path) -> dict[str, str]:
     """Names that cannot be opened, and what the error says."""
     (tmp_path / "empty").mkdir()
     save(tmp_path / "flat/a.png", 0)
+    save(tmp_path / "stray/a.png", 0)
+    save(tmp_path / "stray/cat/a.png", 0)
     (tmp_path / "cut.npz").write_bytes(b"PK\x03\x04 half")
     np.savez(tmp_path / "keys.npz", x=np.zeros(3))
     np.savez(tmp_path / "grey.npz", images=np.zeros((2, 32, 32), np.uint8), labels=np.zeros(2, int))
@@ -145,7 +147,7 @@ def _wrong(tmp_path: Path) -> dict[str, str]:
         "foldr:val": "did you mean 'folder'",
         f"folder:{tmp_path}/nowhere": "expected a folder",
         f"folder:{tmp_path}/empty": "found none",
-        f"folder:{tmp_path}/flat": "is in none",
+        f"folder:{tmp_path}/stray": "is in none",
         f"folder:{tmp_path}/flat?size=3": "unknown setting of folder:",
         f"imagenet-c:{tmp_path}/flat": "expected folders such as",
         f"cifar10-c:{tmp_path}/flat": "expected files such as",

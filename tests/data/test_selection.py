@@ -8,7 +8,7 @@ from PIL import Image
 
 import covshift
 from covshift.data import CLEAN, MIXED, Condition, open_data
-from covshift.data.arrays import Images
+from covshift.data.arrays import CleanArray
 from covshift.data.condition import TEST, draw_mixed
 from covshift.data.selection import Making, Selection, choose
 from covshift.support.errors import CovshiftError
@@ -16,9 +16,9 @@ from covshift.support.errors import CovshiftError
 FOG = Condition("fog", 3)
 
 
-def some_data(number: int = 40) -> Images:
+def some_data(number: int = 40) -> CleanArray:
     rng = np.random.default_rng(0)
-    return Images("npz:x", rng.integers(0, 256, (number, 32, 32, 3), np.uint8), np.arange(number) % 4)
+    return CleanArray("npz:x", rng.integers(0, 256, (number, 32, 32, 3), np.uint8), np.arange(number) % 4)
 
 
 def all_of(selection: Selection, condition: Condition, size: int = 7):
@@ -90,7 +90,7 @@ def test_a_broken_picture_is_named_or_skipped(tmp_path):
         Image.new("RGB", (32, 32)).save(tmp_path / name / "good.png")
     (tmp_path / "b/half.png").write_bytes((tmp_path / "b/good.png").read_bytes()[:60])
     data = open_data(f"folder:{tmp_path}")
-    with pytest.raises(CovshiftError, match=r"half\.png.*--skip-broken"):
+    with pytest.raises(CovshiftError, match=r"half\.png.*skip_broken"):
         all_of(Selection(data, range(3), np.asarray), FOG)
     images, labels = all_of(Selection(data, range(3), np.asarray, skip_broken=True), FOG)
     assert (len(images), labels.tolist()) == (2, [0, 1])

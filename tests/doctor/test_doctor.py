@@ -17,7 +17,7 @@ from covshift.bench import run
 from covshift.bench.results.store import Store
 from covshift.cli import app
 from covshift.data.selection import choose
-from covshift.doctor import CHECKS, Report, examine, examine_run
+from covshift.doctor import CHECKS, Examination, examine, examine_run
 from covshift.models import open_model
 from covshift.support.errors import CovshiftError
 
@@ -48,7 +48,7 @@ def store(images: np.ndarray, labels: np.ndarray) -> str:
     return DATA
 
 
-def unhealthy(report: Report) -> dict[str, str]:
+def unhealthy(report: Examination) -> dict[str, str]:
     return {name: finding.level for name, finding in report.findings.items() if finding.level != "ok"}
 
 
@@ -155,7 +155,7 @@ def test_answers_are_compared_among_the_classes_of_the_set(here, monkeypatch):
     spoil("8.bias", 100.0)  # the model only ever says 0
     data = store(IMAGES[LABELS > 0], LABELS[LABELS > 0]) + f"?classes={CLASSES}"
     assert unhealthy(examine(NET, data))["labels"] == "problem"
-    monkeypatch.setattr("covshift.data.arrays.Images.among", tuple(range(1, CLASSES)))
+    monkeypatch.setattr("covshift.data.arrays.CleanArray.among", tuple(range(1, CLASSES)))
     assert unhealthy(examine(NET, data)) == {}
 
 

@@ -13,7 +13,7 @@ from covshift import CovshiftError
 from covshift.core.calling import call_model
 from covshift.shift import Predictor
 from covshift.shift.forecast.observe import check_labels
-from covshift.shift.forecast.regression import Condition, fit_line
+from covshift.shift.forecast.regression import Calibration, fit_line
 from covshift.shift.forecast.signals import COMBINED
 
 FIT, TEST = slice(900, 1350), slice(1350, None)
@@ -81,7 +81,7 @@ def test_predicts_the_error_on_shifts_it_has_not_seen(trained, predictor):
         for severity in (2, 4):
             shown = covshift.corrupt(images[TEST], name, severity)
             want = truth(trained, shown, labels[TEST])
-            got = predictor.estimate(shown)
+            got = predictor.predict(shown)
             off.append([abs(got.plain.error - want[0]), abs(got.adapted.error - want[1])])
             plain_errors.append(want[0])
             for each in (got.plain, got.adapted):
@@ -96,9 +96,9 @@ def test_predicts_the_error_on_shifts_it_has_not_seen(trained, predictor):
 def test_images_arrays_and_loaders_give_the_same(predictor):
     images, _ = digits()
     shown = covshift.corrupt(images[TEST], "fog", 3)
-    want = predictor.estimate(shown)
-    assert predictor.estimate(shown.permute(0, 2, 3, 1).numpy()) == want
-    got = predictor.estimate([(prepare(part), None) for part in shown.split(100)])
+    want = predictor.predict(shown)
+    assert predictor.predict(shown.permute(0, 2, 3, 1).numpy()) == want
+    got = predictor.predict([(prepare(part), None) for part in shown.split(100)])
     assert got.plain == pytest.approx(want.plain, abs=1e-5)
     assert got.distance.layers.keys() == {"body.1", "body.4", "body.7"}
 
@@ -109,7 +109,7 @@ def test_answers_among_some_classes(trained, predictor):
     shown, want = covshift.corrupt(images[TEST][few], "fog", 3), labels[TEST][few]
     with torch.inference_mode():
         true = (trained(prepare(shown))[:, :3].argmax(1) != want).float().mean().item()
-    among, of_all = predictor.estimate(shown, among=range(3)), predictor.estimate(shown)
+    among, of_all = predictor.predict(shown, among=range(3)), predictor.predict(shown)
     assert among.distance == of_all.distance
     assert abs(among.plain.error - true) < abs(of_all.plain.error - true)
 
@@ -117,11 +117,11 @@ def test_answers_among_some_classes(trained, predictor):
 def test_a_loader_that_shuffles_is_noticed(predictor):
     images, labels = digits()
     data = TensorDataset(prepare(images[TEST]), labels[TEST])
-    want = predictor.estimate(images[TEST])
-    assert predictor.estimate(DataLoader(data, 100)).plain == pytest.approx(want.plain, abs=1e-5)
+    want = predictor.predict(images[TEST])
+    assert predictor.predict(DataLoader(data, 100)).plain == pytest.approx(want.plain, abs=1e-5)
     for size in (100, len(data)):
         with pytest.raises(CovshiftError, match="turn off shuffling"):
-            predictor.estimate(DataLoader(data, size, shuffle=True))
+            predictor.predict(DataLoader(data, size, shuffle=True))
 
 
 def test_batches_go_where_the_model_is():
@@ -148,7 +148,7 @@ def test_what_was_saved_predicts_the_same(trained, predictor, tmp_path):
     predictor.save(tmp_path / "predictor")
     loaded = Predictor.load(tmp_path / "predictor", trained, preprocess=prepare)
     assert loaded.conditions == predictor.conditions
-    assert loaded.estimate(images[TEST]) == predictor.estimate(images[TEST])
+    assert loaded.predict(images[TEST]) == predictor.predict(images[TEST])
     with pytest.raises(CovshiftError, match="on other weights"):
         Predictor.load(tmp_path / "predictor", Classifier().eval())
     (tmp_path / "broken").write_bytes((tmp_path / "predictor").read_bytes()[:-30])
@@ -180,7 +180,7 @@ def test_other_methods(predictor):
     clean = predictor.conditions[0]
     assert (clean.corruption, clean.severity) == ("clean", 0)
     for method in ("agreement", "distance", "confidence", "difference", "threshold", "combined"):
-        assert 0 <= predictor.estimate(images[TEST], method=method).plain.error < 0.3
+        assert 0 <= predictor.predict(images[TEST], method=method).plain.error < 0.3
     assert predictor.line("plain", "difference").slopes == (1,)
     # By definition these two are right on the clean calibration images.
     for method in ("difference", "threshold"):
@@ -193,7 +193,7 @@ def conditions(slope=2.0, noise=0.0):
     """Errors on a line with the signal "plain judge", and some corruptions off it."""
     rows = [("clean", 0), *((name, s) for name in ("speckle_noise", "gaussian_blur", "spatter") for s in (1, 3, 5))]
     return [
-        Condition(name, s, 0.1 + slope * s / 100 + noise * (name == "spatter"), 0.1, {"plain judge": s / 100})
+        Calibration(name, s, 0.1 + slope * s / 100 + noise * (name == "spatter"), 0.1, {"plain judge": s / 100})
         for name, s in rows
     ]
 
@@ -238,17 +238,17 @@ BAD = [
     (lambda m, p: Predictor.fit(m, IMAGES, range(20), severities=[]), "at least one severity"),
     (lambda m, p: Predictor.fit(m, IMAGES, range(20), batch=0), "at least 1 image at a time, got batch=0"),
     (lambda m, p: Predictor.fit(Silent().eval(), IMAGES, range(20), preprocess=prepare), "logits are NaN"),
-    (lambda m, p: p.estimate([prepare(IMAGES[:1])]), "several different images"),
-    (lambda m, p: p.estimate([torch.zeros(8, 3, 24, 24)]), "several different images"),
-    (lambda m, p: p.estimate([prepare(IMAGES) / 0]), "logits are NaN or infinite; check the images"),
-    (lambda m, p: p.estimate("folder:night"), "batches of images as tensors, got str"),
-    (lambda m, p: p.estimate(IMAGES[:1]), "several different images"),
-    (lambda m, p: p.estimate(IMAGES[0]), "expected a batch of images"),
-    (lambda m, p: p.estimate(iter([IMAGES])), "gone through twice"),
-    (lambda m, p: p.estimate(7), "gone through twice"),
-    (lambda m, p: p.estimate(IMAGES, method="guess"), "unknown method 'guess'"),
-    (lambda m, p: p.estimate(IMAGES, among=[3, 10]), r"among the model's 10, got \[3, 10\]"),
-    (lambda m, p: p.estimate(IMAGES, kind="rain"), "at least 2 calibration conditions .* got 'rain' with 0"),
+    (lambda m, p: p.predict([prepare(IMAGES[:1])]), "several different images"),
+    (lambda m, p: p.predict([torch.zeros(8, 3, 24, 24)]), "several different images"),
+    (lambda m, p: p.predict([prepare(IMAGES) / 0]), "logits are NaN or infinite; check the images"),
+    (lambda m, p: p.predict("folder:night"), "batches of images as tensors, got str"),
+    (lambda m, p: p.predict(IMAGES[:1]), "several different images"),
+    (lambda m, p: p.predict(IMAGES[0]), "expected uint8 images, .* or torch .* of shape"),
+    (lambda m, p: p.predict(iter([IMAGES])), "gone through twice"),
+    (lambda m, p: p.predict(7), "gone through twice"),
+    (lambda m, p: p.predict(IMAGES, method="guess"), "unknown method 'guess'"),
+    (lambda m, p: p.predict(IMAGES, among=[3, 10]), r"among the model's 10, got \[3, 10\]"),
+    (lambda m, p: p.predict(IMAGES, kind="rain"), "at least 2 calibration conditions .* got 'rain' with 0"),
     (lambda m, p: Predictor.fit(nn.Sequential(nn.BatchNorm2d(3)).eval(), IMAGES, range(20), preprocess=prepare),
      r"logits \[images, classes\], got shape"),
 ]  # fmt: skip

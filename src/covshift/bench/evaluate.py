@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -12,12 +12,12 @@ from torch import Tensor, nn
 from covshift.bench.fold import Folding
 from covshift.bench.methods import Method
 from covshift.core.adapter import adapt
-from covshift.core.calling import device_of
+from covshift.core.calling import device_of, logits_of
 from covshift.core.estimate import estimate
 from covshift.core.policies import Batch, Stream
 from covshift.core.statistics import Statistics
 from covshift.data.condition import CLEAN, Condition
-from covshift.data.selection import Batch as Images
+from covshift.data.selection import ImageBatch as Images
 from covshift.data.selection import Selection, Shown
 from covshift.models import Model
 from covshift.support.errors import CovshiftError
@@ -155,8 +155,9 @@ class Score:
         self._condition = condition
         self._advance = advance
 
-    def add(self, labels: np.ndarray, logits: Tensor) -> None:
-        """Count those of a batch."""
+    def add(self, labels: np.ndarray, output: Any) -> None:
+        """Count those of a batch, from what the model returned for it."""
+        logits = logits_of(output)
         if not logits.isfinite().all():
             raise CovshiftError(
                 f"the model's outputs in condition {self._condition} are NaN or infinite; check its weights"

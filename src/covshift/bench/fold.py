@@ -14,6 +14,8 @@ from torch.nn.utils.fusion import fuse_conv_bn_weights
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from covshift.core.calling import logits_of
+
 _CLOSE = 1e-3  # of the largest logit; rounding alone is a hundredth of this
 _EXAMPLES = 4
 _PRECISE = (torch.float32, torch.float64)
@@ -47,7 +49,7 @@ class Folding:
                 return self._module
             try:
                 folded = _folded(self._module, self._pairs)
-                found, wanted = folded(examples), self._module(examples)
+                found, wanted = logits_of(folded(examples)), logits_of(self._module(examples))
             except (TypeError, RuntimeError, AttributeError, NotImplementedError):
                 # A model that cannot be copied, or that reads its normalisation layers itself.
                 self._pairs = []

@@ -431,14 +431,20 @@ def shift(
 
     covshift shift --model torchvision:resnet50 --source folder:val --target folder:night --alarm 0.4
     """
-    from covshift.shift.forecast import verdict as telling
+    from covshift.shift.forecast.assess import assess
 
     with _errors():
         if alarm is not None and source is None and predictor is None:
             raise CovshiftError("expected --source or --predictor with --alarm: there is no predicted error without")
-        told = telling.tell(model, target, source, condition, images, predictor, device)
-        typer.echo(told.as_json() if as_json else told.as_text())
-        if told.above(alarm):
+        if predictor is not None and source is None and not predictor.exists():
+            raise CovshiftError(
+                f"there is no predictor at {predictor}; say --source, clean labelled images, to learn one"
+            )
+        found = assess(model, target, source, condition, images, predictor, device)
+        typer.echo(found.as_json() if as_json else found.as_text())
+        if found.forecast is None and not as_json:
+            typer.echo("with --source, clean labelled images, covshift also predicts the error")
+        if found.above(alarm):
             raise typer.Exit(FOUND)
 
 

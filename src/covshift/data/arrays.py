@@ -19,7 +19,7 @@ from covshift.support.uri import Uri
 _SAMPLES = 64  # images that a digest looks at
 
 
-class Images(ArrayData):
+class CleanArray(ArrayData):
     """Clean images from one array."""
 
     def __init__(self, uri: str, images: NDArray[Any], labels: NDArray[Any], classes: int | None = None) -> None:
@@ -68,17 +68,17 @@ class Cifar10C(ArrayData):
         return read_npy(self._file(name))
 
 
-def open_builtin(uri: Uri) -> Images:
+def open_builtin(uri: Uri) -> CleanArray:
     """`builtin:cifar10`, the test images; `?folder=DIR` says where they are, the first time."""
     uri.check_query("folder")
     if uri.name != "cifar10":
         raise unknown("built-in data set", uri.name, ["cifar10"])
     folder = uri.query.get("folder")
     images, labels = cifar10.load("test", Path(folder).expanduser() if folder else None)
-    return Images(uri.text, images, labels, len(cifar10.CLASSES))
+    return CleanArray(uri.text, images, labels, len(cifar10.CLASSES))
 
 
-def open_npz(uri: Uri) -> Images:
+def open_npz(uri: Uri) -> CleanArray:
     """`npz:FILE.npz`, with arrays `images` and `labels`, or `npz:IMAGES.npy?labels=LABELS.npy`."""
     uri.check_query("labels", "classes")
     file = Path(uri.name).expanduser()
@@ -91,7 +91,7 @@ def open_npz(uri: Uri) -> Images:
             has = ", ".join(arrays) or "nothing"
             raise CovshiftError(f"expected arrays 'images' and 'labels' in {file}, it has {has}")
         images, labels = arrays["images"], arrays["labels"]
-    return Images(uri.text, images, labels, uri.whole("classes"))
+    return CleanArray(uri.text, images, labels, uri.whole("classes"))
 
 
 def open_cifar10_c(uri: Uri) -> Cifar10C:

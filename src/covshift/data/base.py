@@ -1,63 +1,71 @@
-"""What a source of labelled images is: the part that every `open_data(uri)` gives."""
+"""`Data`: a source of images with or without labels, which is what `open_data` returns."""
 
 import hashlib
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from abc import abstractmethod
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
+from torch.utils.data import DataLoader
 
-from covshift.data.condition import CLEAN, MIXED, TEST, Condition
+from covshift.data.condition import Condition
+from covshift.data.loader import PreparesPictures, make_loader
+from covshift.data.readable import Array, Labels, Preparing, Readable
+from covshift.data.selection import Order
 from covshift.support.device import cores
 from covshift.support.errors import CovshiftError
 from covshift.support.images import open_rgb
+from covshift.support.pixels import MakeInput
 
-Array = NDArray[np.uint8]
-Labels = NDArray[np.int64]
-Preparing = Callable[[Image.Image], Array]
-"""What makes a model's input, up to normalisation, of a picture: resize and crop."""
+__all__ = ["ArrayData", "Data", "FileData", "Labels", "Preparing", "check_images", "check_labels", "digest_of"]
 
 
-class Data(ABC):
-    """Labelled images, each known by its index; a source says where they are, and how to read some of them.
+class Data(Readable):
+    """Images that `open_data` opened; see `Readable` for their attributes."""
 
-    Attributes:
-        uri: how it was opened.
-        labels: the class of each image.
-        classes: how many classes the labels are from: what a model must tell apart.
-        stored: the conditions that are on disk. What else is asked for is made of the clean images.
-        imagenet: whether these are all of ImageNet's classes, so that AlexNet's errors are a yardstick.
-        digest: changes when the images do.
-        among: the classes that a model's logits are compared among, where not all count.
-        remark: what a user should know of these images.
-        caution: what a user should know before adapting to them.
-    """
+    def loader(
+        self,
+        model: object = None,
+        *,
+        preprocess: PreparesPictures | MakeInput | None = None,
+        condition: str | Condition | None = None,
+        batch_size: int = 64,
+        limit: int | None = None,
+        order: Order = "source",
+        seed: int = 0,
+        workers: int = 0,
+    ) -> DataLoader[Any]:
+        """Return a torch `DataLoader` of the model's input: (images, labels) batches, or images of unlabelled data.
 
-    uri: str
-    labels: Labels
-    classes: int
-    stored: frozenset[Condition] = frozenset([CLEAN])
-    imagenet: bool = False
-    digest: str
-    among: tuple[int, ...] | None = None
-    remark: str = ""
-    caution: str = ""
+        It gives the same images in the same order each time, and holds no more than a batch in memory.
 
-    def __len__(self) -> int:
-        return len(self.labels)
-
-    def has(self, condition: Condition) -> bool:
-        """Whether images in this condition are there or can be made."""
-        if condition == MIXED:
-            return any(self.has(each) for each in TEST)
-        return condition in self.stored or CLEAN in self.stored
-
-    @abstractmethod
-    def read(self, condition: Condition, indices: Sequence[int], prepare: Preparing) -> Sequence[Array | CovshiftError]:
-        """Images in a stored condition, each as uint8 HWC, or the error that reading it gave."""
+        Args:
+            model: what `open_model` returned, whose own preprocessing is used; or any module, with `preprocess`.
+            preprocess: a `covshift.models.Preprocess`; or a function that makes the model's input of a batch of uint8
+                images, torch NCHW, which all have one size.
+            condition: such as "fog/3" or `Condition("fog", 3)`; by default clean. What is not stored is made.
+            batch_size: the number of images in a batch; the last one may have fewer.
+            limit: the number of images to take, as many of each class as can be; by default all.
+            order: "source" (as the data are ordered), "shuffled" or "label".
+            seed: chooses the images of `limit` and shuffles them.
+            workers: the number of processes that make batches ahead of time; by default this process makes them,
+                decoding with a thread for each core.
+        """
+        return make_loader(
+            self,
+            model,
+            preprocess=preprocess,
+            condition=condition,
+            batch_size=batch_size,
+            limit=limit,
+            order=order,
+            seed=seed,
+            workers=workers,
+        )
 
 
 class FileData(Data):
@@ -65,10 +73,10 @@ class FileData(Data):
 
     @abstractmethod
     def file(self, condition: Condition, index: int) -> Path:
-        """Where an image is."""
+        """Return the path of an image's file."""
 
     def picture(self, path: Path) -> Image.Image:
-        """A file, decoded."""
+        """Decode a file."""
         return open_rgb(path)
 
     def read(self, condition: Condition, indices: Sequence[int], prepare: Preparing) -> Sequence[Array | CovshiftError]:
@@ -89,7 +97,7 @@ class ArrayData(Data):
 
     @abstractmethod
     def array(self, condition: Condition) -> Array:
-        """All images in a stored condition, NHWC."""
+        """Return all images in a stored condition, NHWC."""
 
     def read(self, condition: Condition, indices: Sequence[int], prepare: Preparing) -> Sequence[Array | CovshiftError]:
         """Take rows of an array; `prepare` is only called when it would change them."""
@@ -100,7 +108,7 @@ class ArrayData(Data):
 
 
 def check_images(images: NDArray[np.generic], what: str) -> Array:
-    """The array, where it holds RGB images as uint8 NHWC; else an error that says what it is."""
+    """Return the array if it holds RGB images as uint8 NHWC, else raise a `CovshiftError`."""
     if images.dtype != np.uint8 or images.ndim != 4 or images.shape[3] != 3 or not len(images):
         raise CovshiftError(
             f"expected {what} to hold uint8 RGB images of shape (number, height, width, 3), "
@@ -110,7 +118,7 @@ def check_images(images: NDArray[np.generic], what: str) -> Array:
 
 
 def check_labels(labels: NDArray[np.generic], images: int, what: str) -> Labels:
-    """The labels as int64, where there is one whole number from 0 for each image; else an error."""
+    """Return the labels as int64 if there is one whole number from 0 for each image, else raise a `CovshiftError`."""
     flat = labels.reshape(-1) if labels.shape in ((images,), (images, 1)) else None
     if flat is None or flat.dtype.kind not in "iu" or flat.min(initial=0) < 0:
         raise CovshiftError(
@@ -121,7 +129,7 @@ def check_labels(labels: NDArray[np.generic], images: int, what: str) -> Labels:
 
 
 def digest_of(parts: Iterable[object]) -> str:
-    """A short digest over anything that prints the same when it is the same."""
+    """Return a short digest of anything that prints the same when it is the same."""
     sha = hashlib.sha256()
     for part in parts:
         sha.update(f"{part}\n".encode())

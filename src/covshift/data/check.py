@@ -31,7 +31,7 @@ _SHOWN = 5
 
 
 @dataclass
-class Report:
+class CheckResult:
     """What was found.
 
     Attributes:
@@ -52,39 +52,42 @@ class Report:
         return "\n".join([self.uri, *self.facts, *(f"problem: {each}" for each in self.problems), verdict])
 
 
-def check(uri: str, *, decode: bool = False) -> Report:
+def check(uri: str, *, decode: bool = False) -> CheckResult:
     """Look at all files of a data set.
 
     Args:
         uri: as `open_data` takes it.
         decode: decode every picture, instead of looking whether it ends as it should.
     """
-    report = Report(uri)
+    result = CheckResult(uri)
     parsed = parse(uri, "data set", "imagenet-c:DIR")
     if parsed.source == "imagenet-c":
-        _check_conditions(Path(parsed.name).expanduser(), report, decode)
-        return report
+        _check_conditions(Path(parsed.name).expanduser(), result, decode)
+        return result
     try:
         data = open_data(uri)
     except CovshiftError as error:
-        report.problems.append(str(error))
-        return report
+        result.problems.append(str(error))
+        return result
     entry = find(parsed.source)
-    _count(report, (path.parts[0] for path in data.paths) if isinstance(data, Folder) else map(str, data.labels))
-    report.facts += [data.remark] if data.remark else []
+    if data.labelled:
+        _count(result, (path.parts[0] for path in data.paths) if isinstance(data, Folder) else map(str, data.labels))
+    else:
+        result.facts.append(f"{plural(len(data), 'image')} without labels")
+    result.facts += [data.remark] if data.remark else []
     if entry is not None:
-        _compare(report, "images", len(data), entry.images)
-        _compare_classes(report, entry, _folders(data))
+        _compare(result, "images", len(data), entry.images)
+        _compare_classes(result, entry, _folders(data))
     if isinstance(data, FileData):
         broken = find_broken([data.file(CLEAN, index) for index in range(len(data))], decode=decode)
-        _report_broken(report, broken)
-    _check_sums(data, report)
-    return report
+        _report_broken(result, broken)
+    _check_sums(data, result)
+    return result
 
 
-def _compare(report: Report, what: str, found: int, expected: int) -> None:
+def _compare(result: CheckResult, what: str, found: int, expected: int) -> None:
     if expected and found != expected:
-        report.problems.append(f"expected {expected} {what}, got {found}")
+        result.problems.append(f"expected {expected} {what}, got {found}")
 
 
 def _folders(data: Data) -> set[str]:
@@ -97,68 +100,68 @@ def _folders(data: Data) -> set[str]:
     return {name for name, index in wnids().items() if among is None or index in among}
 
 
-def _compare_classes(report: Report, entry: Source, folders: set[str]) -> None:
+def _compare_classes(result: CheckResult, entry: Source, folders: set[str]) -> None:
     """Name the classes that are missing or, where all have as many images, have others."""
-    found = report.counts
-    _compare(report, "classes", len(found), entry.classes)
+    found = result.counts
+    _compare(result, "classes", len(found), entry.classes)
     if found.keys() <= folders and (gone := _ordered(folders - found.keys())):
-        report.problems.append(f"no images of {_some(gone)}")
+        result.problems.append(f"no images of {_some(gone)}")
     each, rest = divmod(entry.images, entry.classes)
     odd = [f"{name} ({number})" for name, number in found.items() if number != each]
     if not rest and len(found) == entry.classes == len(wnids()) and odd:
-        report.problems.append(f"expected {each} images of each class, got others of {_some(odd)}")
+        result.problems.append(f"expected {each} images of each class, got others of {_some(odd)}")
 
 
-def _count(report: Report, classes: Iterable[str], where: str = "") -> None:
+def _count(result: CheckResult, classes: Iterable[str], where: str = "") -> None:
     """Count the images of each class."""
     found = Counter(classes)
-    report.counts = {name: found[name] for name in _ordered(found)}
-    each = report.counts.values()
-    report.facts.append(f"{sum(each)} images of {len(each)} classes, {min(each)} to {max(each)} of each{where}")
+    result.counts = {name: found[name] for name in _ordered(found)}
+    each = result.counts.values()
+    result.facts.append(f"{sum(each)} images of {len(each)} classes, {min(each)} to {max(each)} of each{where}")
 
 
-def _check_conditions(root: Path, report: Report, decode: bool) -> None:
+def _check_conditions(root: Path, result: CheckResult, decode: bool) -> None:
     try:
         places = find_conditions(root)
     except CovshiftError as error:
-        report.problems.append(str(error))
+        result.problems.append(str(error))
         return
     missing = [c for name in names("test") for s in SEVERITIES if (c := Condition(name, s)) not in places]
     holdout = [c for name in names("holdout") for s in SEVERITIES if (c := Condition(name, s)) not in places]
-    report.facts.append(f"{len(places)} of 95 conditions")
+    result.facts.append(f"{len(places)} of 95 conditions")
     if missing:
-        report.problems.append(f"{plural(len(missing), 'test condition')} missing: {_some(map(str, missing))}")
+        result.problems.append(f"{plural(len(missing), 'test condition')} missing: {_some(map(str, missing))}")
     if holdout:
-        report.facts.append(f"{plural(len(holdout), 'holdout condition')} missing: {_some(map(str, holdout))}")
+        result.facts.append(f"{plural(len(holdout), 'holdout condition')} missing: {_some(map(str, holdout))}")
     listed: dict[Condition, list[Path]] = {}
     with progress_bar("listing conditions", len(places)) as advance:
         for condition, place in places.items():
             try:
                 listed[condition] = pictures(place)
             except CovshiftError as error:
-                report.problems.append(str(error))
+                result.problems.append(str(error))
             advance(1)
     if not listed:
         return
     every = set().union(*listed.values())
     if stray := next((path for path in sorted(every) if len(path.parts) < 2), None):
-        report.problems.append(f"expected a folder for each class in each condition, but {stray} is in none")
+        result.problems.append(f"expected a folder for each class in each condition, but {stray} is in none")
         return
-    _count(report, (path.parts[0] for path in every), " in a condition")
+    _count(result, (path.parts[0] for path in every), " in a condition")
     for condition, paths in listed.items():
         gone = sorted(every - set(paths))
         if gone:
             classes = Counter(path.parts[0] for path in gone)
-            report.problems.append(
+            result.problems.append(
                 f"{condition} lacks {plural(len(gone), 'picture')} that other conditions have, of "
                 f"{_some(f'{name} ({number})' for name, number in classes.items())}"
             )
     entry = find("imagenet-c")
-    if entry is not None and is_imagenet(report.counts):
-        _compare(report, "pictures in a condition", len(every), entry.images)
-        _compare_classes(report, entry, set(wnids()))
+    if entry is not None and is_imagenet(result.counts):
+        _compare(result, "pictures in a condition", len(every), entry.images)
+        _compare_classes(result, entry, set(wnids()))
     files = [places[condition] / path for condition, paths in listed.items() for path in paths]
-    _report_broken(report, find_broken(files, decode=decode))
+    _report_broken(result, find_broken(files, decode=decode))
 
 
 def find_broken(files: Sequence[Path], *, decode: bool = False) -> list[Path]:
@@ -189,12 +192,12 @@ def _ends_well(file: Path) -> bool:
         return end is not None and end in opened.read()
 
 
-def _report_broken(report: Report, broken: list[Path]) -> None:
+def _report_broken(result: CheckResult, broken: list[Path]) -> None:
     if broken:
-        report.problems.append(f"{plural(len(broken), 'file')} damaged: {_some(map(str, broken))}")
+        result.problems.append(f"{plural(len(broken), 'file')} damaged: {_some(map(str, broken))}")
 
 
-def _check_sums(data: Data, report: Report) -> None:
+def _check_sums(data: Data, result: CheckResult) -> None:
     """Compare the files of CIFAR-10-C with the published checksums."""
     from covshift.data.arrays import Cifar10C
     from covshift.data.cifar10_c_sums import MD5
@@ -205,9 +208,9 @@ def _check_sums(data: Data, report: Report) -> None:
         gone = [name for name, file in files.items() if not file.exists()]
         other = [name for name, file in files.items() if file.exists() and checksum(file, "MD5") != MD5[name]]
         if gone:
-            report.problems.append(f"{plural(len(gone), 'file')} missing: {_some(gone)}")
+            result.problems.append(f"{plural(len(gone), 'file')} missing: {_some(gone)}")
         if other:
-            report.problems.append(f"{plural(len(other), 'file')} not as published (MD5): {_some(other)}")
+            result.problems.append(f"{plural(len(other), 'file')} not as published (MD5): {_some(other)}")
 
 
 def _ordered(names: Iterable[str]) -> list[str]:

@@ -5,7 +5,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from covshift.corruptions import names
+from covshift.corruptions import category, names
+from covshift.corruptions.apply import check_severity
+from covshift.support.errors import CovshiftError
 
 
 class Condition(NamedTuple):
@@ -28,6 +30,22 @@ MIXED = Condition("mixed", 0)
 
 SEVERITIES = (1, 2, 3, 4, 5)
 TEST = tuple(Condition(name, severity) for name in names("test") for severity in SEVERITIES)
+
+
+def parse_condition(text: str) -> Condition:
+    """Return the condition that a text such as "fog/3", "clean" or "mixed" names.
+
+    >>> parse_condition("fog/3"), parse_condition("clean")
+    (Condition(corruption='fog', severity=3), Condition(corruption='clean', severity=0))
+    """
+    for condition in (CLEAN, MIXED):
+        if text in (str(condition), condition.corruption):
+            return condition
+    name, _, level = text.partition("/")
+    category(name)
+    if not level.isdigit():
+        raise CovshiftError(f"expected a condition such as fog/3, got {text!r}")
+    return Condition(name, check_severity(int(level)))
 
 
 def draw_mixed(images: int, among: tuple[Condition, ...], seed: int) -> NDArray[np.intp]:

@@ -1,4 +1,4 @@
-"""`folder:DIR`: a folder of pictures for each class, or pictures whose classes are not known."""
+"""`folder:DIR`: pictures in a folder for each class, or pictures whose classes are not known."""
 
 import hashlib
 from functools import cache
@@ -8,28 +8,28 @@ from pathlib import Path
 import numpy as np
 
 from covshift.corruptions.tree import pictures
-from covshift.data.base import FileData, digest_of
+from covshift.data.base import FileData, Labels, digest_of
 from covshift.data.condition import Condition
 from covshift.support.errors import CovshiftError
+from covshift.support.images import SUFFIXES
 from covshift.support.uri import Uri
 
 _SAMPLES = 64  # files whose content a digest looks at
 
 
-class Pictures(FileData):
-    """Pictures anywhere under a folder, in the order of their paths; all are of class 0, since nobody knows theirs."""
-
-    classes = 1
+class _InFolder(FileData):
+    """Pictures under a folder, in the order of their paths."""
 
     def __init__(self, uri: str, root: Path) -> None:
         self.uri = uri
         self.root = root
         self.paths = pictures(root)
-        self.labels = np.zeros(len(self.paths), np.int64)
-        self.digest = self._digest()
+
+    def __len__(self) -> int:
+        return len(self.paths)
 
     def file(self, condition: Condition, index: int) -> Path:
-        """Where an image is."""
+        """Return the path of an image's file."""
         return self.root / self.paths[index]
 
     def _digest(self) -> str:
@@ -39,23 +39,47 @@ class Pictures(FileData):
         return digest_of([*sizes, [hashlib.sha256((self.root / path).read_bytes()).hexdigest() for path in some]])
 
 
-class Folder(Pictures):
-    """Pictures by class folder, in the order of their paths, in which `covshift corrupt` counts, too.
+class Pictures(_InFolder):
+    """Pictures anywhere under a folder, without labels."""
+
+    labelled = False
+
+    def __init__(self, uri: str, root: Path) -> None:
+        super().__init__(uri, root)
+        self.digest = self._digest()
+
+    @property
+    def labels(self) -> Labels:  # type: ignore[override]
+        """Raise a `CovshiftError`: the classes are not known."""
+        raise self._unlabelled()
+
+    @property
+    def classes(self) -> int:  # type: ignore[override]
+        """Raise a `CovshiftError`: the classes are not known."""
+        raise self._unlabelled()
+
+    def _unlabelled(self) -> CovshiftError:
+        return CovshiftError(
+            f"expected labelled images, got {self.uri}, whose classes are not known; put the pictures of each class in "
+            "a folder of its own"
+        )
+
+
+class Folder(_InFolder):
+    """Pictures by class folder, in the order of their paths, in which `covshift corrupt` counts them too.
 
     Classes are the folders' names in order; numbers are ordered as numbers. Folders with ImageNet's names (n01440764)
     have ImageNet's class indices, also where only some of them are there.
     """
 
     def __init__(self, uri: str, root: Path, *, wnids_count: bool = True) -> None:
-        self.uri = uri
-        self.root = root
+        super().__init__(uri, root)
         self.wnids_count = wnids_count
-        found = pictures(root)
-        stray = next((path for path in found if len(path.parts) < 2), None)
+        stray = next((path for path in self.paths if len(path.parts) < 2), None)
         if stray is not None:
             raise CovshiftError(f"expected a folder for each class in {root}, but {stray} is in none")
-        index = self.index({path.parts[0] for path in found})
-        self.paths = [path for path in found if path.parts[0] in index]
+        index = self.index({path.parts[0] for path in self.paths})
+        self.paths = [path for path in self.paths if path.parts[0] in index]
         self.labels = np.array([index[path.parts[0]] for path in self.paths], np.int64)
         by_wnid = wnids_count and is_imagenet(index)
         self.classes = len(wnids()) if by_wnid else len(index)
@@ -63,21 +87,33 @@ class Folder(Pictures):
         self.digest = self._digest()
 
     def index(self, folders: set[str]) -> dict[str, int]:
-        """The class that each folder stands for; those that are left out do not count."""
+        """Return the class that each folder stands for; folders that are left out do not count."""
         return class_indices(folders, wnids_count=self.wnids_count)
 
 
-def open_folder(uri: Uri) -> Folder:
-    """`folder:DIR`; `?wnids=no` where ImageNet's names are classes of their own, for a model with that many."""
+def open_folder(uri: Uri) -> Folder | Pictures:
+    """Open `folder:DIR`: labelled by its class folders or, where there are none, unlabelled.
+
+    With `?wnids=no`, folders with ImageNet's names are classes of their own, for a model with as many classes.
+    """
     uri.check_query("wnids")
     wish = uri.query.get("wnids", "yes")
     if wish not in ("yes", "no"):
         raise CovshiftError(f"expected wnids=yes or wnids=no, got {wish!r}")
-    return Folder(uri.text, Path(uri.name).expanduser(), wnids_count=wish == "yes")
+    root = Path(uri.name).expanduser()
+    if _is_flat(root):
+        return Pictures(uri.text, root)
+    return Folder(uri.text, root, wnids_count=wish == "yes")
+
+
+def _is_flat(root: Path) -> bool:
+    # Class folders hold many pictures, which are listed once: so see first whether there is any beside them.
+    beside = root.is_dir() and any(path.suffix.lower() in SUFFIXES for path in root.iterdir())
+    return beside and all(len(path.parts) < 2 for path in pictures(root))
 
 
 def class_indices(folders: set[str], *, wnids_count: bool = True) -> dict[str, int]:
-    """The class that each folder stands for; with `wnids_count`, ImageNet's names have ImageNet's indices.
+    """Return the class that each folder stands for; with `wnids_count`, ImageNet's names have ImageNet's indices.
 
     >>> class_indices({"10", "9"})
     {'9': 0, '10': 1}
@@ -92,12 +128,12 @@ def class_indices(folders: set[str], *, wnids_count: bool = True) -> dict[str, i
 
 
 def is_imagenet(folders: set[str] | dict[str, int]) -> bool:
-    """Whether all of these are names of ImageNet's thousand classes."""
+    """Return whether all of these are names of ImageNet's thousand classes."""
     return all(name in wnids() for name in folders)
 
 
 @cache
 def wnids() -> dict[str, int]:
-    """The names of ImageNet's classes, each with its index."""
+    """Return the names of ImageNet's classes, each with its index."""
     lines = files("covshift.data").joinpath("imagenet_wnids.txt").read_text().split()
     return {name: index for index, name in enumerate(lines)}

@@ -9,8 +9,8 @@ from typing import Literal, NamedTuple, get_args
 import numpy as np
 
 from covshift.corruptions import corrupt
-from covshift.data.base import Data, Labels, Preparing
 from covshift.data.condition import CLEAN, MIXED, TEST, Condition, draw_mixed
+from covshift.data.readable import Labels, Preparing, Readable
 from covshift.support.arrays import Array
 from covshift.support.errors import CovshiftError, unknown
 
@@ -19,11 +19,16 @@ Order = Literal["shuffled", "label", "source"]
 _CHUNK = 256  # images made at a time
 
 
-class Batch(NamedTuple):
-    """Images as uint8 NHWC, and their classes."""
+class ImageBatch(NamedTuple):
+    """Images as uint8 NHWC, and their classes; -1 where the data are unlabelled."""
 
     images: Array
     labels: Labels
+
+    @classmethod
+    def stack(cls, images: Sequence[Array], labels: Sequence[int] | Labels) -> "ImageBatch":
+        """Return single images of one size, HWC, as a batch."""
+        return cls(_stack(images), np.asarray(labels, np.int64))
 
 
 @dataclass(frozen=True)
@@ -36,7 +41,7 @@ class Making:
 
 
 def choose(labels: Labels, *, limit: int | None = None, order: Order = "shuffled", seed: int = 0) -> list[int]:
-    """The indices of `limit` images, as many of each class as can be, in this order; the same for the same seed.
+    """Return the indices of `limit` images, as many of each class as can be; the same ones for the same seed.
 
     Shuffled is the default for a reason: a batch of one class has the statistics of that class, not of the shift.
 
@@ -78,7 +83,7 @@ class Selection:
 
     def __init__(
         self,
-        data: Data,
+        data: Readable,
         indices: Sequence[int],
         prepare: Preparing,
         *,
@@ -93,6 +98,7 @@ class Selection:
         self.room = memory / 2
         self._clean: dict[int, Array] = {}
         self._skip_broken = skip_broken
+        self._labels = data.labels if data.labelled else np.full(len(data), -1, np.int64)
         among = tuple(c for c in TEST if data.has(c))
         self._mixed = draw_mixed(len(data), among, self._making.seed) if among else None
         self._among = among
@@ -101,23 +107,23 @@ class Selection:
         return len(self.indices)
 
     def show(self, condition: Condition) -> "Shown":
-        """All images in a condition."""
+        """Return all images in a condition."""
         return Shown(self, condition, self.room)
 
     def part(self, places: Sequence[int]) -> "Selection":
-        """Those of the images at these places; what is decoded for one of the two is there for the other."""
+        """Return the images at these places as a selection; the two share what is decoded."""
         part = copy(self)
         part.indices = [self.indices[place] for place in places]
         return part
 
-    def make(self, condition: Condition) -> Iterator[Batch]:
-        """Read, prepare and corrupt the images, some at a time."""
+    def make(self, condition: Condition) -> Iterator[ImageBatch]:
+        """Yield the images, read, prepared and corrupted, in batches of at most 256."""
         for start in range(0, len(self), _CHUNK):
             indices = self.indices[start : start + _CHUNK]
             images = self._mixture(indices) if condition == MIXED else self._some(condition, indices)
             kept = [(index, image) for index, image in zip(indices, images, strict=True) if image is not None]
             if kept:
-                yield Batch(self._stack([image for _, image in kept]), self.data.labels[[index for index, _ in kept]])
+                yield ImageBatch.stack([image for _, image in kept], self._labels[[index for index, _ in kept]])
 
     def _mixture(self, indices: list[int]) -> Sequence[Array | None]:
         assert self._mixed is not None
@@ -128,7 +134,7 @@ class Selection:
         return [found[index] for index in indices]
 
     def _some(self, condition: Condition, indices: list[int]) -> Sequence[Array | None]:
-        """Images in a condition that is stored, or made of clean ones; None for those that cannot be read."""
+        """Return images in a condition that is stored or made of clean ones; None for those that cannot be read."""
         if condition == CLEAN:
             return self._clean_ones(indices)
         if condition in self.data.stored:
@@ -138,7 +144,7 @@ class Selection:
         if not whole:
             return clean
         made = corrupt(
-            self._stack([image for image in clean if image is not None]),
+            _stack([image for image in clean if image is not None]),
             *condition,
             seed=self._making.seed,
             indices=[indices[place] for place in whole],
@@ -163,17 +169,10 @@ class Selection:
         images = self.data.read(condition, indices, self._prepare)
         for image in images:
             if isinstance(image, CovshiftError) and not self._skip_broken:
-                raise CovshiftError(f"{image}; mend or remove it, or say --skip-broken") from image
+                raise CovshiftError(
+                    f"{image}; mend or remove it, or leave such pictures out with skip_broken"
+                ) from image
         return [None if isinstance(image, CovshiftError) else image for image in images]
-
-    def _stack(self, images: Sequence[Array]) -> Array:
-        shapes = {image.shape for image in images}
-        if len(shapes) > 1:
-            sizes = " and ".join(f"{width} x {height}" for height, width, _ in sorted(shapes)[:2])
-            raise CovshiftError(
-                f"expected images of one size, got {sizes} px; give the model a size to crop to: --size"
-            )
-        return np.stack(images)
 
 
 class Shown:
@@ -183,34 +182,34 @@ class Shown:
         self.condition = condition
         self._selection = selection
         self._room = room
-        self._kept: list[Batch] | None = None
+        self._kept: list[ImageBatch] | None = None
 
-    def batches(self, size: int) -> Iterator[Batch]:
-        """The images in batches of `size`; only the last one may be smaller."""
+    def batches(self, size: int) -> Iterator[ImageBatch]:
+        """Yield the images in batches of `size`; only the last one may be smaller."""
         return self.in_sizes(itertools.repeat(size))
 
-    def pieces(self, n: int, size: int) -> Iterator[Iterator[Batch]]:
-        """The images n at a time, each time in batches of up to `size`."""
+    def pieces(self, n: int, size: int) -> Iterator[Iterator[ImageBatch]]:
+        """Yield n images at a time, as batches of up to `size`."""
         for group in self.batches(n):
             yield _split(group, size)
 
-    def in_turn(self, n: int) -> Iterator[Batch]:
-        """The images n at a time, each of which goes through a model before the next ones."""
+    def in_turn(self, n: int) -> Iterator[ImageBatch]:
+        """Yield n images at a time, each of which goes through a model before the next ones."""
         return self.batches(n)
 
     def spread(self, n: int) -> bool:
-        """Whether each n images are spread over several processes."""
+        """Return whether each n images are spread over several processes."""
         return False
 
-    def in_sizes(self, sizes: Iterable[int]) -> Iterator[Batch]:
-        """The images in batches of these sizes, one after the other."""
+    def in_sizes(self, sizes: Iterable[int]) -> Iterator[ImageBatch]:
+        """Yield the images in batches of these sizes, one after the other."""
         return _rebatch(self._chunks(), iter(sizes))
 
-    def _chunks(self) -> Iterable[Batch]:
+    def _chunks(self) -> Iterable[ImageBatch]:
         return self._make() if self._kept is None else self._kept
 
-    def _make(self) -> Iterator[Batch]:
-        kept: list[Batch] = []
+    def _make(self) -> Iterator[ImageBatch]:
+        kept: list[ImageBatch] = []
         room = self._room
         for batch in self._selection.make(self.condition):
             room -= batch.images.nbytes
@@ -220,28 +219,39 @@ class Shown:
             self._kept = kept
 
 
-def _rebatch(chunks: Iterable[Batch], sizes: Iterator[int]) -> Iterator[Batch]:
-    waiting: list[Batch] = []
+def _rebatch(chunks: Iterable[ImageBatch], sizes: Iterator[int]) -> Iterator[ImageBatch]:
+    waiting: list[ImageBatch] = []
     count, size = 0, next(sizes, 0)
     for chunk in chunks:
         waiting.append(chunk)
         count += len(chunk.labels)
         while 0 < size <= count:
             whole = _join(waiting)
-            yield Batch(whole.images[:size], whole.labels[:size])
-            waiting = [Batch(whole.images[size:], whole.labels[size:])]
+            yield ImageBatch(whole.images[:size], whole.labels[:size])
+            waiting = [ImageBatch(whole.images[size:], whole.labels[size:])]
             count, size = count - size, next(sizes, 0)
     if count:
         yield _join(waiting)
 
 
-def _split(batch: Batch, size: int) -> Iterator[Batch]:
+def _split(batch: ImageBatch, size: int) -> Iterator[ImageBatch]:
     for start in range(0, len(batch.labels), size):
-        yield Batch(batch.images[start : start + size], batch.labels[start : start + size])
+        yield ImageBatch(batch.images[start : start + size], batch.labels[start : start + size])
 
 
-def _join(batches: list[Batch]) -> Batch:
+def _stack(images: Sequence[Array]) -> Array:
+    shapes = {image.shape for image in images}
+    if len(shapes) > 1:
+        sizes = " and ".join(f"{width} x {height}" for height, width, _ in sorted(shapes)[:2])
+        raise CovshiftError(
+            f"expected images of one size, got {sizes} px; give the model a size to crop to, as in "
+            "torchvision:resnet50?size=224"
+        )
+    return np.stack(images)
+
+
+def _join(batches: list[ImageBatch]) -> ImageBatch:
     batches = [batch for batch in batches if len(batch.labels)]
     if len(batches) == 1:
         return batches[0]
-    return Batch(np.concatenate([b.images for b in batches]), np.concatenate([b.labels for b in batches]))
+    return ImageBatch(np.concatenate([b.images for b in batches]), np.concatenate([b.labels for b in batches]))

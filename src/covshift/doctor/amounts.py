@@ -7,7 +7,7 @@ from covshift.bench.results.metrics import Rate, rate
 from covshift.data import CLEAN
 from covshift.doctor.case import Case
 from covshift.doctor.finding import Finding, Level, percent
-from covshift.doctor.looks import judged, right
+from covshift.doctor.formats import judged, right
 from covshift.support.errors import plural
 
 _ROUGH, _USELESS = 0.025, 0.05  # half-widths of an interval, against differences between methods of a few percent
@@ -19,8 +19,8 @@ def images(case: Case) -> Finding:
     """Whether the error is known well enough on so many images."""
     limit = case.settings.limit
     number = len(case.data) if limit is None else min(limit, len(case.data))
-    look = right(case)
-    error = judged(case, [look])[look].error
+    form = right(case)
+    error = judged(case, [form])[form].error
     low, high = rate(round(error * number), number)[1:]
     half = (high - low) / 2
     text = f"an error of {percent(error)} is known to ± {100 * half:.1f} on {plural(number, 'image')}"
@@ -93,11 +93,11 @@ def adaptation(case: Case) -> Finding | None:
 
 def _clean_errors(case: Case) -> tuple[Rate, Rate, int]:
     """From the run where it has them and images come as they should, else measured on what is looked at."""
-    look = right(case)
+    form = right(case)
     rows = {} if case.store is None else {row.cell: row for row in case.store.rows()}
     found = [rows.get(f"{CLEAN}/{method}") for method in ("none", "full")]
-    if look == case.declared and all(found):
+    if form == case.declared and all(found):
         none, full = (rate(row.top1_errors, row.images) for row in found if row)
         return none, full, found[0].images if found[0] else 0
-    full = case.evaluate(parse_method("full"), look)
-    return case.trial(look).rate, full, len(case.selection)
+    full = case.evaluate(parse_method("full"), form)
+    return case.trial(form).rate, full, len(case.selection)

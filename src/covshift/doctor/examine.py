@@ -1,4 +1,4 @@
-"""`examine`: all checks, one after the other, on a run or on a model and its images."""
+"""`examine`: makes all checks, one after the other, of a run or of a model and its images."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +13,7 @@ from covshift.doctor import amounts, inputs, labels, runs
 from covshift.doctor.case import Case, cleanest, stored_sizes
 from covshift.doctor.finding import Finding
 from covshift.models import Model
+from covshift.support.errors import CovshiftError
 from covshift.support.progress import progress_bar
 
 Check = Callable[[Case], Finding | None]
@@ -32,12 +33,12 @@ CHECKS: dict[str, Check] = {
     "order": runs.order,
     "unfinished": runs.unfinished,
 }
-"""Every check by its name: a function that gives None where there is nothing for it to look at."""
+"""Every check by its name: a function that returns None where it does not apply."""
 
 _SMALL, _MANY, _FEW = 64, 512, 128  # pixels, and images to look at up to and beyond that size
 
 
-class Report(NamedTuple):
+class Examination(NamedTuple):
     """What was examined, and what each check found."""
 
     model: str
@@ -48,48 +49,65 @@ class Report(NamedTuple):
 
     @property
     def problems(self) -> list[str]:
-        """The checks that found one."""
+        """The names of the checks that found a problem."""
         return [name for name, finding in self.findings.items() if finding.level == "problem"]
 
 
-def examine(model: str, data: str, *, limit: int | None = None, device: str = "auto", show: bool = False) -> Report:
+def examine(
+    model: str | Model,
+    data: str | Data,
+    *,
+    limit: int | None = None,
+    device: str = "auto",
+    progress: bool = False,
+) -> Examination:
     """Look for common mistakes in a model, images and how they are put together.
 
     Args:
-        model: as for `open_model`.
-        data: as for `covshift.data.open_data`.
+        model: a URI as for `open_model`, or what that returned, which is moved to the device.
+        data: a URI as for `open_data`, or what that returned.
         limit: how many images to look at; by default 512, and 128 where they are larger than 64 px.
         device: auto, cpu, cuda or mps.
-        show: whether to show progress on a terminal.
+        progress: whether to show a progress bar on a terminal.
     """
-    return _examine(Settings.read({"model": model, "data": data, "device": device}), None, limit, show)
+    if not isinstance(model, str | Model):
+        raise CovshiftError(
+            f"expected a model's URI or what open_model returns, got {type(model).__name__}; for a module of your own, "
+            "give covshift.models.Model(name, module, preprocess)"
+        )
+    names = [given if isinstance(given, str) else given.uri for given in (model, data)]
+    settings = Settings.read({"model": names[0], "data": names[1], "device": device})
+    opened = model if isinstance(model, Model) else open_model_of(settings)
+    return _examine(settings, opened, data if isinstance(data, Data) else open_data(data), None, limit, progress)
 
 
-def examine_run(folder: Path, *, limit: int | None = None, device: str | None = None, show: bool = False) -> Report:
-    """The same for the model and images of a run, and for the run itself."""
+def examine_run(
+    folder: Path, *, limit: int | None = None, device: str | None = None, progress: bool = False
+) -> Examination:
+    """Look for common mistakes in a run: in its model and images as `examine` does, and in how it was made."""
     store = Store(folder)
     settings = store.run.settings
     if device is not None:
         settings = settings.model_copy(update={"device": device})
-    return _examine(settings, store, limit, show)
+    return _examine(settings, open_model_of(settings), open_data(settings.data), store, limit, progress)
 
 
-def _examine(settings: Settings, store: Store | None, limit: int | None, show: bool) -> Report:
-    data = open_data(settings.data)
-    model = open_model_of(settings)
+def _examine(
+    settings: Settings, model: Model, data: Data, store: Store | None, limit: int | None, progress: bool
+) -> Examination:
     limit = min(limit or _enough(model, data), settings.limit or len(data))
-    # A fixed order, whatever the run's: checks compare looks at the same images, not batches of them.
+    # A fixed order, whatever the run's: checks compare formats of the same images, not batches of them.
     subset = settings.model_copy(update={"limit": limit, "order": "shuffled", "skip_broken": True})
-    with progress_bar("examining", None, show=show) as advance:
+    with progress_bar("examining", None, show=progress) as advance:
         case = Case(make_evaluator(subset, model, data, Screen(False)), settings, store, advance)
         found = {name: check(case) for name, check in CHECKS.items()}
     findings = {name: finding for name, finding in found.items() if finding is not None}
     condition = CLEAN.corruption if case.condition == CLEAN else str(case.condition)
-    return Report(settings.model, settings.data, len(case.selection), condition, findings)
+    return Examination(settings.model, settings.data, len(case.selection), condition, findings)
 
 
 def _enough(model: Model, data: Data) -> int:
-    """How many images to look at: fewer where they are large."""
+    """Return the number of images to look at: fewer where they are large."""
     stored = stored_sizes(data, cleanest(data), range(1))
     side = model.preprocess.size or max(stored, default=(0, 0))[0]
     return _MANY if side <= _SMALL else _FEW

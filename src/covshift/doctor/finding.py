@@ -1,4 +1,4 @@
-"""What a check says."""
+"""`Finding`: the result of one check."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -25,7 +25,7 @@ class Finding:
 
 
 def percent(share: float) -> str:
-    """A share for reading.
+    """Return a share as text.
 
     >>> percent(0.0831)
     '8.3 %'

@@ -5,8 +5,8 @@ from statistics import median
 
 from covshift.doctor.case import Case
 from covshift.doctor.finding import Finding, percent
-from covshift.doctor.looks import COMMON, distance, enlargement, judged, normalised, ordered, sized, with_colours
-from covshift.doctor.trial import Look
+from covshift.doctor.formats import COMMON, distance, enlargement, judged, normalised, ordered, sized, with_colours
+from covshift.doctor.trial import InputFormat
 from covshift.models.preprocess import Colour
 
 _BLURRED = 1.5  # times larger, and a picture is blurred for want of pixels
@@ -16,8 +16,8 @@ def normalisation(case: Case) -> Finding:
     """Whether another common mean and std fit the weights better than those declared."""
     level, before, after = normalised(case)
     trials = judged(case, [before, after])
-    errors = [trials[look].error for look in (before, after)]
-    far = [distance(case, look) for look in (before, after)]
+    errors = [trials[form].error for form in (before, after)]
+    far = [distance(case, form) for form in (before, after)]
     figures = {"error": errors[0], "distance": far[0], "mended_error": errors[1], "mended_distance": far[1]}
     fit = case.fit(before)
     text = f"error {percent(errors[0])} with {_colours(before)}"
@@ -39,9 +39,9 @@ def normalisation(case: Case) -> Finding:
 def channels(case: Case) -> Finding:
     """Whether red and blue have changed places."""
     level, before, _ = ordered(case)
-    looks = [before, replace(before, swapped=True)]
-    trials = judged(case, looks)
-    errors = [trials[look].error for look in looks]
+    formats = [before, replace(before, swapped=True)]
+    trials = judged(case, formats)
+    errors = [trials[form].error for form in formats]
     return Finding(
         level,
         f"error {percent(errors[0])} as RGB, {percent(errors[1])} as BGR",
@@ -58,7 +58,7 @@ def size(case: Case) -> Finding:
     width, height = case.sizes[0]
     what = f"images are {width} x {height} px" if len(set(case.sizes)) == 1 else "images have several sizes"
     what += " and taken as they are" if times == 1 else f" and resized {times:.2g} times"
-    errors = [case.trial(look).error for look in (before, after)]
+    errors = [case.trial(form).error for form in (before, after)]
     figures = {"width": width, "height": height, "times": times, "error": errors[0], "mended_error": errors[1]}
     if level != "ok":
         as_they_are = f"; {percent(errors[1])} as they are" if after != before else ""
@@ -72,9 +72,9 @@ def size(case: Case) -> Finding:
     return Finding("ok", what, "", figures)
 
 
-def _colours(look: Look) -> str:
-    name = next((f" ({each.name})" for each in COMMON if with_colours(look, each) == look), "")
-    return f"mean {_numbers(look.preprocess.mean)} std {_numbers(look.preprocess.std)}{name}"
+def _colours(form: InputFormat) -> str:
+    name = next((f" ({each.name})" for each in COMMON if with_colours(form, each) == form), "")
+    return f"mean {_numbers(form.preprocess.mean)} std {_numbers(form.preprocess.std)}{name}"
 
 
 def _numbers(colour: Colour) -> str:

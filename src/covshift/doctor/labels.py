@@ -3,7 +3,7 @@
 from covshift.data.base import Labels
 from covshift.doctor.case import Case
 from covshift.doctor.finding import Finding, percent
-from covshift.doctor.looks import right
+from covshift.doctor.formats import right
 from covshift.doctor.readings import readings
 from covshift.doctor.trial import Trial, better
 

@@ -9,7 +9,7 @@ from covshift.data.base import Labels
 from covshift.data.selection import Order, choose
 from covshift.doctor.case import Case
 from covshift.doctor.finding import Finding, percent
-from covshift.doctor.looks import right
+from covshift.doctor.formats import right
 from covshift.support.errors import plural
 
 _SORTED = 0.8  # of the classes that a shuffled batch has; fewer, and batches are sorted

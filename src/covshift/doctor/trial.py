@@ -1,4 +1,4 @@
-"""What a model says of some images, and whether another way to show them is better."""
+"""`Trial`: a model's answers to images in one format, and whether those in another are better."""
 
 from dataclasses import dataclass
 
@@ -11,18 +11,18 @@ from covshift.data.base import Labels
 from covshift.models import Preprocess
 
 SURE = 0.001
-"""Below this, fewer errors are no chance: a dozen comparisons on healthy models hardly ever get there."""
+"""The probability of chance below which fewer errors are believed; a dozen comparisons on healthy models stay above."""
 
 LEAST = 0.01
-"""A share of errors that is too small to speak of, however sure it is."""
+"""The share of errors below which a difference does not matter, however sure it is."""
 
 NO_CLASS = -9
-"""What a model sees that says NaN or infinity: no label, nor one off a label."""
+"""The class recorded for an output of NaN or infinity: not a label, nor next to one."""
 
 
 @dataclass(frozen=True)
-class Look:
-    """A way to show images to a model.
+class InputFormat:
+    """How images are made a model's input.
 
     Attributes:
         preprocess: how they are resized, cropped and normalised.
@@ -35,7 +35,7 @@ class Look:
 
 @dataclass(frozen=True, eq=False)
 class Trial:
-    """The classes that a model sees in images, and those that they have; images are in the same order in all trials."""
+    """The classes that a model sees in images, and their labels; images are in the same order in all trials."""
 
     predictions: Labels
     labels: Labels
@@ -57,16 +57,16 @@ class Trial:
 
     @property
     def silent(self) -> int:
-        """For how many images the model says NaN or infinity."""
+        """The number of images for which the model's output is NaN or infinite."""
         return int((self.predictions == NO_CLASS).sum())
 
     def sees(self, classes: int) -> bool:
-        """Whether the model does better than guessing."""
+        """Return whether the model does better than guessing."""
         return self.rate.high < 1 - 1 / classes
 
 
 def chance(before: Trial, after: Trial) -> float:
-    """How probable it is that `after` has so many errors fewer if both are equally good, on the same images.
+    """Return the probability that `after` has that many errors fewer if both are equally good, on the same images.
 
     The sign test (McNemar's, exact, one-sided): only images count that one gets right and the other does not.
 
@@ -80,5 +80,5 @@ def chance(before: Trial, after: Trial) -> float:
 
 
 def better(before: Trial, after: Trial, sure: float = SURE) -> bool:
-    """Whether `after` has fewer errors, and it is neither chance nor too little to speak of."""
+    """Return whether `after` has fewer errors, by more than chance and by enough to matter."""
     return before.error - after.error >= LEAST and chance(before, after) < sure

@@ -1,4 +1,4 @@
-"""`Model`: a module with what has to be known to feed it and to tell it from others."""
+"""`Model`: a module with its preprocessing, and what tells its weights from others."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -8,28 +8,43 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from covshift.core.calling import call_model, device_of, logits_of
 from covshift.core.places import holds_statistics
 from covshift.core.statistics import digest
 from covshift.models.preprocess import Preprocess
 from covshift.support.errors import CovshiftError
+from covshift.support.pixels import Images, MakeInput, is_pixels
 
 _ANY_SIZE = (32, 64, 224, 299)
 """Sides to try, in pixels, where the preprocessing leaves images as large as they are."""
 
 
-@dataclass
+@dataclass(repr=False)
 class Model:
-    """A model in eval mode, and its preprocessing.
+    """A module in eval mode, and its preprocessing; every function that takes a module takes this too.
 
     Attributes:
-        uri: what opens the same weights again, with nothing left to defaults.
-        module: the model itself.
+        uri: the URI that opens the same weights again, with nothing left to defaults.
+        module: the module itself.
         preprocess: how its images are resized, cropped and normalised.
     """
 
     uri: str
     module: nn.Module
     preprocess: Preprocess
+
+    def __repr__(self) -> str:
+        return f"Model({self.uri!r}, {type(self.module).__name__} on {device_of(self.module)})"
+
+    def __call__(self, images: Images) -> Tensor:
+        """Return the logits for a batch, on the module's own device.
+
+        Args:
+            images: the model's input, as `Data.loader` gives it; or uint8 images, NumPy NHWC or torch NCHW, which are
+                resized, cropped and normalised first.
+        """
+        batch = self.preprocess(images) if is_pixels(images) else images
+        return logits_of(call_model(self.module, batch))
 
     @cached_property
     def classes(self) -> int:
@@ -58,17 +73,22 @@ class Model:
             )
 
     def _classes(self, side: int) -> int:
-        parameter = next(self.module.parameters(), torch.empty(0))
-        image = self.preprocess.tensor(np.zeros((1, side, side, 3), np.uint8), parameter.device)
+        image = self.preprocess.tensor(np.zeros((1, side, side, 3), np.uint8), device_of(self.module))
         with torch.no_grad():
-            logits = self.module(image)
-        if not isinstance(logits, Tensor) or logits.ndim != 2 or len(logits) != 1:
-            got = f"shape {tuple(logits.shape)}" if isinstance(logits, Tensor) else type(logits).__name__
-            raise CovshiftError(
-                f"expected {self.uri} to give logits of shape (images, classes), got {got}; "
-                "wrap it in a module whose forward returns the logits only"
-            )
+            output = self.module(image)
+        try:
+            logits = logits_of(output)
+        except CovshiftError as error:
+            raise self._no_logits(type(output).__name__) from error
+        if logits.ndim != 2 or len(logits) != 1:
+            raise self._no_logits(f"shape {tuple(logits.shape)}")
         return logits.shape[1]
+
+    def _no_logits(self, got: str) -> CovshiftError:
+        return CovshiftError(
+            f"expected {self.uri} to give logits of shape (images, classes), got {got}; "
+            "wrap it in a module whose forward returns the logits only"
+        )
 
     @cached_property
     def digest(self) -> str:
@@ -82,7 +102,7 @@ class Model:
 
     @property
     def bn_params(self) -> int:
-        """How many of them are scales and shifts of layers that hold statistics."""
+        """The number of parameters that are scales and shifts of layers that hold statistics."""
         return count(self.module).bn_params
 
 
@@ -93,12 +113,25 @@ class Counts(NamedTuple):
     bn_params: int
 
 
-def count(module: nn.Module) -> Counts:
-    """All parameters, and the affine ones of the normalisation layers that hold statistics.
+def bare_module(model: Model | nn.Module) -> nn.Module:
+    """Return the module of a `Model`; a bare module is returned as it is."""
+    return model.module if isinstance(model, Model) else model
+
+
+def preprocess_of(model: Model | nn.Module, given: MakeInput | None = None) -> MakeInput | None:
+    """Return the preprocessing that was given or else the one of a `Model`; a bare module has none of its own."""
+    if given is not None:
+        return given
+    return model.preprocess if isinstance(model, Model) else None
+
+
+def count(model: Model | nn.Module) -> Counts:
+    """Count all parameters, and the affine ones of the normalisation layers that hold statistics.
 
     >>> count(nn.Sequential(nn.Conv2d(3, 8, 3, bias=False), nn.BatchNorm2d(8)))
     Counts(params=232, bn_params=16)
     """
+    module = bare_module(model)
     norms = (layer for layer in module.modules() if holds_statistics(layer))
     return Counts(
         sum(parameter.numel() for parameter in module.parameters()),

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from covshift.support.errors import CovshiftError, is_number, unknown
 from covshift.support.images import middle, rgb, short_side
+from covshift.support.pixels import Images, to_nhwc
 
 Colour = tuple[float, float, float]
 FILTERS = {resampling.name.lower(): resampling for resampling in Image.Resampling}
@@ -31,7 +32,7 @@ class Preprocess:
         size: the side of the crop from the middle; None to leave pictures as large as they are.
         interpolation: one of Pillow's filters: nearest, bilinear, bicubic, lanczos, box or hamming.
         mean: of red, green and blue, with pixels from 0 to 1.
-        std: likewise.
+        std: of red, green and blue.
         squash: whether both sides are resized to `resize`, whatever the shape of the picture.
 
     >>> IMAGENET.picture(Image.new("RGB", (500, 375))).shape
@@ -73,7 +74,7 @@ class Preprocess:
         resize: int | None = None,
         interpolation: str | None = None,
     ) -> "Preprocess":
-        """The same with some fields replaced; None leaves one as it is.
+        """Return the same with some fields replaced; None leaves one as it is.
 
         `size` alone keeps the share of the picture that the crop shows: `resize` grows in proportion. `size=0` and
         `resize=0` turn that step off.
@@ -89,7 +90,7 @@ class Preprocess:
         return replace(self, **given)
 
     def picture(self, image: Image.Image) -> NDArray[np.uint8]:
-        """A picture as RGB pixels, HWC, resized and cropped, not yet normalised: what corruptions are applied to."""
+        """Return a picture as RGB pixels, HWC, resized and cropped, not yet normalised: corruptions apply to this."""
         image = rgb(image)
         resample = FILTERS[self.interpolation]
         if self.size is None:
@@ -105,8 +106,27 @@ class Preprocess:
             short = self.resize or max(self.size, min(image.size))
         return np.asarray(middle(image, short, self.size, resample))
 
+    def pixels(self, images: Images) -> NDArray[np.uint8]:
+        """Return uint8 images as a NumPy array, NHWC, resized and cropped where they do not have the right size yet.
+
+        >>> IMAGENET.pixels(torch.zeros(2, 3, 300, 400, dtype=torch.uint8)).shape
+        (2, 224, 224, 3)
+        """
+        batch = to_nhwc(images)
+        if (self.size is None and self.resize is None) or batch.shape[1:3] == (self.size, self.size):
+            return batch
+        return np.stack([self.picture(Image.fromarray(image)) for image in batch])
+
+    def __call__(self, images: Images) -> Tensor:
+        """Return the model's input for uint8 images, NumPy NHWC or torch NCHW.
+
+        >>> IMAGENET(np.zeros((2, 300, 400, 3), np.uint8)).shape
+        torch.Size([2, 3, 224, 224])
+        """
+        return self.tensor(self.pixels(images))
+
     def tensor(self, images: NDArray[np.uint8], device: torch.device | str = "cpu") -> Tensor:
-        """A batch of pixels, NHWC, as float32 NCHW in channels_last layout: (x / 255 - mean) / std.
+        """Return a batch of pixels, NHWC, as float32 NCHW in channels_last layout: (x / 255 - mean) / std.
 
         >>> IMAGENET.tensor(np.zeros((2, 8, 8, 3), np.uint8)).shape
         torch.Size([2, 3, 8, 8])
@@ -120,7 +140,7 @@ class Preprocess:
         return rows.div_(255).sub_(mean).div_(std).view(images.shape).permute(0, 3, 1, 2)
 
     def as_dict(self) -> dict[str, Any]:
-        """For result files: plain values only.
+        """Return all fields as plain values, for result files.
 
         >>> Preprocess.from_dict(IMAGENET.as_dict()) == IMAGENET
         True
@@ -129,7 +149,7 @@ class Preprocess:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        """What `as_dict` gave, for example from a JSON file."""
+        """Make it of what `as_dict` returned, for example from a JSON file."""
         known = {field.name for field in fields(cls)}
         if not known - {"squash"} <= values.keys() <= known:
             raise CovshiftError(f"expected {', '.join(sorted(known))}, got {', '.join(sorted(map(str, values)))}")

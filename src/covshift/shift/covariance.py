@@ -12,6 +12,7 @@ from covshift.core.moments import widen
 from covshift.core.places import NormLayer, Patterns, check_not_compiled, find_layers, not_finite
 from covshift.core.statistics import Statistics, fingerprint
 from covshift.core.wrappers import unwrap
+from covshift.models.base import Model, bare_module
 from covshift.support.errors import CovshiftError, plural
 
 _PIECE = 1 << 20  # values taken to double precision at a time
@@ -20,7 +21,7 @@ _CHUNK = 64  # images at a time, where the data come as one tensor
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Gaussian:
-    """What a layer has seen of a domain: how many values a channel, their mean and their biased covariance."""
+    """What a layer has seen of a domain: the number of values in a channel, their mean and their biased covariance."""
 
     count: int
     mean: Tensor
@@ -54,14 +55,18 @@ class Covariances(Mapping[str, Gaussian]):
 
 
 def covariances(
-    model: nn.Module, loader: Iterable[Any] | Tensor, *, statistics: Statistics | None = None, layers: Patterns = None
+    model: Model | nn.Module,
+    loader: Iterable[Any] | Tensor,
+    *,
+    statistics: Statistics | None = None,
+    layers: Patterns = None,
 ) -> Covariances:
-    """The mean and covariance of what every layer sees, in one pass.
+    """Measure the mean and covariance of what every layer sees, in one pass.
 
     Memory is one matrix [channels, channels] a layer, however many images there are.
 
     Args:
-        model: a model in eval mode; it is as before when this returns or raises.
+        model: what `open_model` returned, or any module in eval mode; it is as before when this returns or raises.
         loader: batches, as tensors, (images, labels, ...) tuples or mappings of keyword arguments; or one big tensor.
         statistics: normalise by these in this pass. With `estimate(model, loader)`, means and variances are those of
             full adaptation; without, the model's own are used, which is right for the source.
@@ -71,7 +76,7 @@ def covariances(
     >>> covariances(net, torch.rand(10, 3, 8, 8))["1"].cov.shape
     torch.Size([8, 8])
     """
-    model = unwrap(model)
+    model = unwrap(bare_module(model))
     check_not_compiled(model)
     everything, wanted = find_layers(model), find_layers(model, layers)
     sums = {layer.path: _Sum() for layer in wanted}

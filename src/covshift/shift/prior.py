@@ -18,9 +18,11 @@ from covshift.core.calling import call_model
 from covshift.core.policies import Batch
 from covshift.core.statistics import check_prior, digest
 from covshift.corruptions import corrupt, names
-from covshift.shift.forecast.observe import Batches, Images, Labels, Preprocess, check_labels, check_logits
+from covshift.models.base import Model, bare_module, preprocess_of
+from covshift.shift.forecast.observe import Batches, Labels, check_labels, check_logits, crop
 from covshift.support.errors import CovshiftError
 from covshift.support.files import replacing
+from covshift.support.pixels import Images, MakeInput
 from covshift.support.progress import progress_bar
 
 GRID = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0)
@@ -40,7 +42,7 @@ class Search:
 
 
 def search(
-    model: nn.Module,
+    model: Model | nn.Module,
     images: Images,
     labels: Labels,
     size: int,
@@ -48,7 +50,7 @@ def search(
     grid: Sequence[float] = GRID,
     corruptions: Sequence[str] | None = None,
     severities: Sequence[int] = (1, 3, 5),
-    preprocess: Preprocess | None = None,
+    preprocess: MakeInput | None = None,
     seed: int = 0,
     batch: int = 128,
     cache: str | os.PathLike[str] | None = None,
@@ -57,19 +59,21 @@ def search(
     """The best N for batches of `size` images on the holdout corruptions of labelled clean images.
 
     Args:
-        model: a classifier in eval mode.
+        model: what `open_model` returned, or any classifier in eval mode.
         images: clean images; uint8, NumPy NHWC or torch NCHW.
         labels: their classes.
         size: n, how many images a statistical batch will have.
         grid: the N to try.
         corruptions: by default the four that ImageNet-C holds out for this.
         severities: how strong they are.
-        preprocess: makes the model's input of a batch of uint8 images, torch NCHW; by default the model does.
+        preprocess: as for `Predictor.fit`; by default the model's own.
         seed: another seed draws other noise.
         batch: about how many images to run at a time.
         cache: a JSON file that remembers the errors of searches done, so that the same one is not done again.
         progress: whether to show a progress bar when this takes long.
     """
+    module, preprocess = bare_module(model), preprocess_of(model, preprocess)
+    images = crop(images, preprocess)
     truth, chosen = check_labels(labels, images), names("holdout") if corruptions is None else tuple(corruptions)
     if not chosen or not severities or not grid:
         raise CovshiftError("expected at least one holdout corruption, severity and prior to try, got none")
@@ -78,7 +82,7 @@ def search(
     policies = {float(prior): Batch(prior=prior, size=size) for prior in grid}
     at_once = size * max(1, batch // size)
     first = next(iter(Batches(images, preprocess, 2)))  # says what preprocess does
-    settings = [digest(model), _digest(images, truth, first), size, sorted(policies), chosen, list(severities), seed]
+    settings = [digest(module), _digest(images, truth, first), size, sorted(policies), chosen, list(severities), seed]
     key = hashlib.sha256(json.dumps(settings).encode()).hexdigest()[:16]
     if (known := _read(cache).get(key)) is not None:
         return _best({float(prior): error for prior, error in known.items()})
@@ -88,8 +92,8 @@ def search(
         for name, level in cells:
             shown = Batches(corrupt(images, name, level, seed=seed), preprocess, at_once)
             for prior, policy in policies.items():
-                with adapt(model, policy):
-                    answers = torch.cat([check_logits(call_model(model, part)).argmax(1) for part in shown])
+                with adapt(module, policy):
+                    answers = torch.cat([check_logits(call_model(module, part)).argmax(1) for part in shown])
                 wrong[prior] += int((answers != truth).sum())
                 advance(1)
     errors = {prior: number / (len(cells) * len(truth)) for prior, number in wrong.items()}

@@ -37,7 +37,8 @@ def is_number(value: object, *, whole: bool = False) -> bool:
 def plural(number: int, noun: str) -> str:
     """A number of things in words.
 
-    >>> plural(1, "layer"), plural(20, "layer")
-    ('1 layer', '20 layers')
+    >>> plural(1, "layer"), plural(20, "layer"), plural(2, "class")
+    ('1 layer', '20 layers', '2 classes')
     """
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+    ending = "es" if noun.endswith("s") else "s"
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}{ending}"

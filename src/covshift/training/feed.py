@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from covshift.data.cifar10 import Images
+from covshift.data.cifar10 import LabelledImages
 from covshift.support.arrays import Array
 from covshift.support.errors import CovshiftError
 from covshift.training.augment import AUGMENTS, Augment
@@ -48,8 +48,8 @@ class ArrayFeed:
 
     def __init__(
         self,
-        train: Images,
-        test: Images,
+        train: LabelledImages,
+        test: LabelledImages,
         augment: Augment,
         *,
         mean: tuple[float, ...] = CIFAR_MEAN,

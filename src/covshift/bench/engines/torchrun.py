@@ -21,7 +21,7 @@ from covshift.bench.plan import Cell
 from covshift.core.ranks import has_ranks, least, telling_others
 from covshift.core.statistics import Statistics
 from covshift.data.condition import Condition
-from covshift.data.selection import Batch, Selection, Shown
+from covshift.data.selection import ImageBatch, Selection, Shown
 from covshift.support.errors import CovshiftError
 
 _ALIGNED = 8  # images: batches are cut so that the paper's small statistical batches stay whole
@@ -81,11 +81,11 @@ class Share(Shown):
         self._rank, self._ranks = rank, ranks
         self._last: tuple[list[int], Shown] | None = None
 
-    def batches(self, size: int) -> Iterator[Batch]:
+    def batches(self, size: int) -> Iterator[ImageBatch]:
         """Every so many-th batch of `size`: whole statistical batches, if `size` is a multiple of theirs."""
         return self._some(self._deal(range(self._images), size))
 
-    def pieces(self, n: int, size: int) -> Iterator[Iterator[Batch]]:
+    def pieces(self, n: int, size: int) -> Iterator[Iterator[ImageBatch]]:
         """This rank's part of every n images, in batches of up to `size`."""
         size = min(size, -(-n // self._ranks))
         mine = [self._deal(group, size) for group in _cut(range(self._images), n)]
@@ -97,7 +97,7 @@ class Share(Shown):
         """Whether every rank gets an image of every n, also of those that are left over."""
         return min(n, self._images % n or n) >= self._ranks
 
-    def in_turn(self, n: int) -> Iterator[Batch]:
+    def in_turn(self, n: int) -> Iterator[ImageBatch]:
         """This rank's part of every n images, in one batch; or, where they do not go round, the first rank has all."""
         groups = list(_cut(range(self._images), n))
         if not self.spread(n):
@@ -108,7 +108,7 @@ class Share(Shown):
     def _deal(self, places: range, size: int) -> list[range]:
         return list(_cut(places, size))[self._rank :: self._ranks]
 
-    def _some(self, pieces: list[range]) -> Iterator[Batch]:
+    def _some(self, pieces: list[range]) -> Iterator[ImageBatch]:
         places = [place for piece in pieces for place in piece]
         if not places:
             return iter(())

@@ -1,45 +1,50 @@
-"""A `Look` at images without labels: what the plain and the adapted model answer, and how far statistics have moved."""
+"""`observe`: what the plain and the adapted model answer on unlabelled images, and how far statistics have moved."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
-import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from covshift.core.calling import call_model
+from covshift.core.calling import call_model, logits_of
 from covshift.core.estimate import estimate
 from covshift.core.statistics import Statistics
+from covshift.models import Preprocess
 from covshift.shift.distance import Distance, wasserstein
 from covshift.support.errors import CovshiftError
+from covshift.support.pixels import Images, MakeInput, check_pixels, to_nchw
 
 Which = Literal["plain", "adapted"]
-Images = NDArray[np.uint8] | Tensor
 Labels = Sequence[int] | NDArray[Any] | Tensor
-Preprocess = Callable[[Tensor], Tensor]
 
 
-class Look(NamedTuple):
-    """What can be seen of some images without labels: logits [images, classes] of both models, and the shift."""
+class Observation(NamedTuple):
+    """What can be seen of some images without labels.
+
+    Attributes:
+        plain: the logits [images, classes] of the model as it is.
+        adapted: the logits of the model fully adapted to these images.
+        distance: how far the statistics have moved from the source.
+    """
 
     plain: Tensor
     adapted: Tensor
     distance: Distance
 
     def logits(self, which: Which) -> Tensor:
-        """Those of the plain or of the adapted model."""
+        """Return the logits of the plain or of the adapted model."""
         return self.plain if which == "plain" else self.adapted
 
-    def among(self, classes: Sequence[int]) -> "Look":
-        """The same where only these classes can be the answer."""
+    def among(self, classes: Sequence[int]) -> "Observation":
+        """Return the same where only these classes can be the answer."""
         if not classes or not 0 <= min(classes) <= max(classes) < self.plain.shape[1]:
             raise CovshiftError(f"expected classes among the model's {self.plain.shape[1]}, got {list(classes)[:5]}")
         return self._replace(plain=self.plain[:, list(classes)], adapted=self.adapted[:, list(classes)])
 
 
-def look(model: nn.Module, batches: Iterable[Any]) -> Look:
-    """Run `model` on the images, as it is and fully adapted to them; goes through `batches` twice."""
+def observe(model: nn.Module, batches: Iterable[Any]) -> Observation:
+    """Run a module on images, as it is and fully adapted to them; goes through `batches` twice."""
     sums, answers = [], []
     with torch.inference_mode():
         for batch in batches:
@@ -58,24 +63,29 @@ def look(model: nn.Module, batches: Iterable[Any]) -> Look:
 
     found: dict[int, Tensor] = {}
 
-    def keep(position: int, logits: Tensor) -> None:
-        found[position] = check_logits(logits)
+    def keep(position: int, output: Any) -> None:
+        found[position] = check_logits(output)
 
     source = Statistics.of(model)
     target = estimate(model, again(), collect=keep, progress=False)
     plain, adapted = torch.cat(answers).float(), torch.cat([found[position] for position in sorted(found)]).float()
     if len(plain) < 2 or bool((plain == plain[0]).all()):
         raise _same()
-    return Look(plain, adapted, wasserstein(source, target, normalized=True))
+    return Observation(plain, adapted, wasserstein(source, target, normalized=True))
 
 
 class Batches:
-    """Images as batches of the model's input, made one at a time, as often as they are asked for."""
+    """Images in memory as batches of the model's input, made one at a time, as often as they are asked for.
 
-    def __init__(self, images: Images, preprocess: Preprocess | None, size: int) -> None:
-        if not isinstance(images, np.ndarray | Tensor) or images.ndim != 4:
-            got = f"shape {tuple(images.shape)}" if hasattr(images, "shape") else type(images).__name__
-            raise CovshiftError(f"expected a batch of images, NumPy NHWC or torch NCHW, got {got}")
+    Args:
+        images: uint8, NumPy NHWC or torch NCHW; or, as a torch tensor of floats, the model's input itself.
+        preprocess: makes the model's input of uint8 images, torch NCHW; by default the model does.
+        size: the number of images in a batch.
+    """
+
+    def __init__(self, images: Images, preprocess: MakeInput | None, size: int) -> None:
+        if not (isinstance(images, Tensor) and images.is_floating_point() and images.ndim == 4):
+            check_pixels(images)
         if len(images) < 2 or not (torch.as_tensor(images[1:]) != torch.as_tensor(images[:1])).any():
             raise _same()
         if size < 1:
@@ -90,12 +100,19 @@ class Batches:
     def __iter__(self) -> Iterator[Tensor]:
         for start in range(0, len(self._images), self._size):
             part = self._images[start : start + self._size]
-            batch = part if isinstance(part, Tensor) else torch.from_numpy(np.moveaxis(part, -1, 1).copy())
-            yield batch if self._preprocess is None else self._preprocess(batch)
+            if isinstance(part, Tensor) and part.is_floating_point():
+                yield part
+            else:
+                yield to_nchw(part) if self._preprocess is None else self._preprocess(to_nchw(part))
+
+
+def crop(images: Images, preprocess: MakeInput | None) -> Images:
+    """Return images in the size of the model's input, where that is known: corruptions are made after the crop."""
+    return preprocess.pixels(images) if isinstance(preprocess, Preprocess) else images
 
 
 def check_labels(labels: Labels, images: Images) -> Tensor:
-    """The labels as whole numbers, one for each image; else an error."""
+    """Return the labels as int64 if there is a whole number from 0 for each image, else raise a `CovshiftError`."""
     found = torch.as_tensor(labels)
     if found.shape != (len(images),):
         raise CovshiftError(f"expected one label for each of {len(images)} images, got shape {tuple(found.shape)}")
@@ -106,18 +123,18 @@ def check_labels(labels: Labels, images: Images) -> Tensor:
     return found.long().cpu()
 
 
-def check_logits(logits: object) -> Tensor:
-    """The logits, on the CPU, where they are finite and one row for each image; else an error."""
-    if not isinstance(logits, Tensor) or logits.ndim != 2 or logits.shape[1] < 2:
-        got = f"shape {tuple(logits.shape)}" if isinstance(logits, Tensor) else type(logits).__name__
-        raise CovshiftError(f"expected the model to give logits [images, classes], got {got}")
+def check_logits(output: Any) -> Tensor:
+    """Return the logits in a model's output, on the CPU; raise a `CovshiftError` unless all are finite numbers."""
+    logits = logits_of(output)
+    if logits.ndim != 2 or logits.shape[1] < 2:
+        raise CovshiftError(f"expected the model to give logits [images, classes], got shape {tuple(logits.shape)}")
     if not logits.isfinite().all():
         raise CovshiftError("the model's logits are NaN or infinite; check the images, its weights and its precision")
     return logits.cpu()
 
 
 def _sums(batch: Any) -> Tensor:
-    """A number for each image of a batch, to know it again by."""
+    """Return a number for each image of a batch, to recognise it by."""
     images = next(iter(batch.values()), None) if isinstance(batch, Mapping) else batch
     images = images[0] if isinstance(images, tuple | list) and images else images
     if not isinstance(images, Tensor) or images.ndim < 2:

@@ -15,12 +15,14 @@ from torch import Tensor, nn
 
 from covshift.core.statistics import digest
 from covshift.corruptions import category, corrupt, names
+from covshift.models.base import Model, bare_module, preprocess_of
 from covshift.shift.distance import Distance
-from covshift.shift.forecast.observe import Batches, Images, Labels, Look, Preprocess, Which, check_labels, look
-from covshift.shift.forecast.regression import Condition, Line, fit_line
+from covshift.shift.forecast.observe import Batches, Labels, Observation, Which, check_labels, crop, observe
+from covshift.shift.forecast.regression import Calibration, Line, fit_line
 from covshift.shift.forecast.signals import METHODS, SIGNALS, Method, Scale, fit_scale, signal, signals_of
-from covshift.support.errors import CovshiftError, unknown
+from covshift.support.errors import CovshiftError, plural, unknown
 from covshift.support.files import replacing
+from covshift.support.pixels import Images, MakeInput
 from covshift.support.progress import progress_bar
 
 _FORMAT = "covshift predictor 1"
@@ -60,26 +62,29 @@ class Predictor:
 
     def __init__(
         self,
-        model: nn.Module,
-        conditions: Sequence[Condition],
+        model: Model | nn.Module,
+        conditions: Sequence[Calibration],
         scale: Scale,
-        preprocess: Preprocess | None = None,
+        preprocess: MakeInput | None = None,
         batch: int = 100,
     ) -> None:
         self.conditions = tuple(conditions)
-        self._model = model
+        self._model = bare_module(model)
         self._scale = scale
-        self._preprocess = preprocess
+        self._preprocess = preprocess_of(model, preprocess)
         self._batch = batch
+
+    def __repr__(self) -> str:
+        return f"Predictor({type(self._model).__name__}, {plural(len(self.conditions), 'calibration condition')})"
 
     @classmethod
     def fit(
         cls,
-        model: nn.Module,
+        model: Model | nn.Module,
         images: Images,
         labels: Labels,
         *,
-        preprocess: Preprocess | None = None,
+        preprocess: MakeInput | None = None,
         corruptions: Sequence[str] | None = None,
         severities: Sequence[int] = (1, 2, 3, 4, 5),
         seed: int = 0,
@@ -91,10 +96,11 @@ class Predictor:
         Takes two passes over the images for every condition: 42 with the defaults. About 1,000 images will do.
 
         Args:
-            model: a classifier in eval mode.
+            model: what `open_model` returned, or any classifier in eval mode.
             images: clean images that the model was not trained on; uint8, NumPy NHWC or torch NCHW.
             labels: their classes.
-            preprocess: makes the model's input of a batch of uint8 images, torch NCHW; by default the model does.
+            preprocess: a `covshift.models.Preprocess`, or a function that makes the model's input of a batch of uint8
+                images, torch NCHW; by default the model's own, and a bare module gets the uint8 images themselves.
             corruptions: those to learn on; by default the four that ImageNet-C holds out for this.
             severities: how strong they are.
             seed: another seed draws other noise.
@@ -112,20 +118,22 @@ class Predictor:
         if not severities:
             raise CovshiftError("expected at least one severity to fit on, got none")
         truth = check_labels(labels, images)
+        module, make_input = bare_module(model), preprocess_of(model, preprocess)
+        clean = crop(images, make_input)
         cells: list[tuple[str, int]] = [("clean", 0), *((name, level) for name in chosen for level in severities)]
-        looks = []
+        seen = []
         with progress_bar("calibrating", len(cells), show=progress) as advance:
             for name, level in cells:
-                shown = images if name == "clean" else corrupt(images, name, level, seed=seed)
-                looks.append(seen := look(model, Batches(shown, preprocess, batch)))
-                if (highest := int(truth.max())) >= (classes := seen.plain.shape[1]):
+                given = clean if name == "clean" else corrupt(clean, name, level, seed=seed)
+                seen.append(observe(module, Batches(given, make_input, batch)))
+                if (highest := int(truth.max())) >= (classes := seen[-1].plain.shape[1]):
                     raise CovshiftError(f"expected labels below {classes}, the model's classes, got {highest}")
                 advance(1)
-        scale = fit_scale(looks[0], looks, truth)
-        conditions = [_condition(*cell, seen, scale, truth) for cell, seen in zip(cells, looks, strict=True)]
+        scale = fit_scale(seen[0], seen, truth)
+        conditions = [_calibration(*cell, each, scale, truth) for cell, each in zip(cells, seen, strict=True)]
         return cls(model, conditions, scale, preprocess, batch)
 
-    def estimate(
+    def predict(
         self,
         images: Images | Iterable[Any],
         *,
@@ -133,11 +141,11 @@ class Predictor:
         kind: str | None = None,
         among: Sequence[int] | None = None,
     ) -> Forecast:
-        """The error to expect on images without labels, and what adapting to them would make of it.
+        """Predict the error on images without labels, of the model as it is and of the model adapted to them.
 
         Args:
-            images: uint8, NumPy NHWC or torch NCHW; or a loader of batches as the model takes them, which is gone
-                through twice. Some hundred images at least: the adapted model is adapted to these.
+            images: uint8, NumPy NHWC or torch NCHW; or a loader of the model's input, as `Data.loader` gives, which
+                is read twice. Some hundred images at least: the adapted model is adapted to these.
             method: what to judge by: "judge" (best in our tests), "agreement", "distance" (the paper's), "confidence",
                 "difference" (of confidences), "threshold" (of confidence), or "combined" (the first three).
             kind: "noise", "blur", "weather" or "digital" to learn from the holdout corruption of that kind alone, as
@@ -148,14 +156,14 @@ class Predictor:
             raise unknown("method", method, METHODS)
         batches: Iterable[Any] = images
         if isinstance(images, np.ndarray | Tensor):
-            batches = Batches(images, self._preprocess, self._batch)
+            batches = Batches(crop(images, self._preprocess), self._preprocess, self._batch)
         elif not isinstance(images, Iterable) or iter(images) is images:
             raise CovshiftError("expected images, or a loader that can be gone through twice")
-        seen = look(self._model, batches)
-        return self.forecast(seen if among is None else seen.among(among), method=method, kind=kind)
+        seen = observe(self._model, batches)
+        return self.predict_observed(seen if among is None else seen.among(among), method=method, kind=kind)
 
-    def forecast(self, seen: Look, *, method: Method = "judge", kind: str | None = None) -> Forecast:
-        """The same from what was seen of the images already."""
+    def predict_observed(self, seen: Observation, *, method: Method = "judge", kind: str | None = None) -> Forecast:
+        """Predict the errors from what `observe` has seen of the images."""
 
         def predict(which: Which) -> Prediction:
             signals = [signal(name, which, seen, self._scale) for name in signals_of(method)]
@@ -165,7 +173,7 @@ class Predictor:
         return Forecast(predict("plain"), predict("adapted"), seen.distance, len(seen.plain))
 
     def line(self, which: Which, method: Method = "judge", kind: str | None = None) -> Line:
-        """How the error of the plain or the adapted model goes with a signal, on the calibration conditions."""
+        """Return the line from a signal to the error of the plain or adapted model, on the calibration conditions."""
         return fit_line(self.conditions, which, method, kind)
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -186,9 +194,9 @@ class Predictor:
     def load(
         cls,
         path: str | os.PathLike[str],
-        model: nn.Module,
+        model: Model | nn.Module,
         *,
-        preprocess: Preprocess | None = None,
+        preprocess: MakeInput | None = None,
         batch: int = 100,
     ) -> Self:
         """Read what `save` wrote, for the model that it was learned on.
@@ -212,20 +220,20 @@ class Predictor:
             if not torch.cat([measured.flatten(), torch.tensor(scale)]).isfinite().all():
                 raise ValueError("some numbers in it are NaN or infinite")
             conditions = [
-                Condition(name, level, plain, adapted, dict(zip(methods, values, strict=True)))
+                Calibration(name, level, plain, adapted, dict(zip(methods, values, strict=True)))
                 for (name, level), (plain, adapted, *values) in zip(cells, measured.tolist(), strict=True)
             ]
         except (SafetensorError, OSError, KeyError, ValueError, TypeError) as error:
             raise CovshiftError(f"{path} is not a whole predictor ({error}); fit and save it again") from error
-        if weights != digest(model):
+        if weights != digest(bare_module(model)):
             raise CovshiftError(f"{path} was fitted on another model or on other weights; fit it on this one")
         return cls(model, conditions, scale, preprocess, batch)
 
 
-def _condition(corruption: str, severity: int, seen: Look, scale: Scale, truth: Tensor) -> Condition:
+def _calibration(corruption: str, severity: int, seen: Observation, scale: Scale, truth: Tensor) -> Calibration:
     def error(which: Which) -> float:
         return (seen.logits(which).argmax(1) != truth).double().mean().item()
 
     sides: tuple[Which, ...] = ("plain", "adapted")
     signals = {f"{which} {method}": signal(method, which, seen, scale) for which in sides for method in SIGNALS}
-    return Condition(corruption, severity, error("plain"), error("adapted"), signals)
+    return Calibration(corruption, severity, error("plain"), error("adapted"), signals)

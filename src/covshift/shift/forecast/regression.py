@@ -16,15 +16,15 @@ _RIDGE = 0.1  # in units of signals with a standard deviation of 1
 _SIGMAS = 1.96  # of a Gaussian's standard deviations hold 95 % on either side
 
 
-class Condition(NamedTuple):
-    """A calibration condition.
+class Calibration(NamedTuple):
+    """A condition that a predictor was calibrated on, and what was measured on it.
 
     Attributes:
         corruption: its name, or "clean".
         severity: 1 to 5, or 0.
         plain: the error of the model as it is.
         adapted: the error of the adapted model.
-        signals: what each method's signal said, for "plain judge", "adapted judge" and so on.
+        signals: the value of each method's signal, under "plain judge", "adapted judge" and so on.
     """
 
     corruption: str
@@ -42,15 +42,15 @@ class Line(NamedTuple):
     spread: float
 
     def at(self, signals: Sequence[float], images: int) -> tuple[float, float]:
-        """The error for the signals, and half of its interval where the error is counted on so many images."""
+        """Return the error for the signals, and half of its interval where it is counted on this number of images."""
         error = min(1.0, max(0.0, self.intercept + sum(s * x for s, x in zip(self.slopes, signals, strict=True))))
         # Two wrong and two right answers more: an error of 0 that is counted on few images is not certain.
         counted = (error * images + 2) / (images + 4)
         return error, _SIGMAS * math.sqrt(self.spread**2 + counted * (1 - counted) / images)
 
 
-def fit_line(conditions: Sequence[Condition], which: Which, method: Method, kind: str | None = None) -> Line:
-    """The line for one method.
+def fit_line(conditions: Sequence[Calibration], which: Which, method: Method, kind: str | None = None) -> Line:
+    """Fit the line of one method.
 
     Confidence and threshold stand for the error themselves, and the difference of confidences is added to the clean
     error; the others are regressed. The spread is that of corruptions left out of the regression in turn.
@@ -86,12 +86,12 @@ def fit_line(conditions: Sequence[Condition], which: Which, method: Method, kind
     return Line(intercept, tuple(slopes.tolist()), float(np.sqrt(np.mean(np.concatenate(off) ** 2))))
 
 
-def _kind(condition: Condition) -> str:
+def _kind(condition: Calibration) -> str:
     return "clean" if condition.corruption == "clean" else category(condition.corruption)
 
 
 def _regress(signals: Array, errors: Array) -> tuple[float, Array]:
-    """Intercept and slopes of least squares; several signals go with each other, so they are held back a little."""
+    """Return intercept and slopes of least squares, with a little ridge: the signals are correlated."""
     moved, spread = signals - signals.mean(0), signals.std(0)
     if not (spread > 1e-6).any():
         raise CovshiftError(

@@ -1,4 +1,4 @@
-"""What a model's answers say of its error, without labels: single numbers that rise with it."""
+"""Signals: single numbers, measured without labels, that rise with a model's error."""
 
 from collections.abc import Callable, Sequence
 from typing import Literal, NamedTuple, get_args
@@ -6,18 +6,18 @@ from typing import Literal, NamedTuple, get_args
 import torch
 from torch import Tensor, nn
 
-from covshift.shift.forecast.observe import Look, Which
+from covshift.shift.forecast.observe import Observation, Which
 
 Signal = Literal["judge", "agreement", "distance", "confidence", "difference", "threshold"]
 SIGNALS: tuple[Signal, ...] = get_args(Signal)
 Method = Signal | Literal["combined"]
 METHODS: tuple[Method, ...] = (*SIGNALS, "combined")
 COMBINED: tuple[Signal, ...] = ("judge", "agreement", "distance")
-"""What `combined` goes by: answers, how they change, and statistics."""
+"""The signals of the method `combined`: answers, how they change, and statistics."""
 
 
 class Scale(NamedTuple):
-    """What signals are measured by; found on labelled images.
+    """The constants that signals need, found on labelled images.
 
     Attributes:
         temperature: divides the adapted model's logits so that its confidence is about right on calibration data.
@@ -31,7 +31,7 @@ class Scale(NamedTuple):
 
 
 def signals_of(method: Method) -> tuple[Signal, ...]:
-    """The signals that a method goes by.
+    """Return the signals that a method uses.
 
     >>> signals_of("judge")
     ('judge',)
@@ -39,8 +39,8 @@ def signals_of(method: Method) -> tuple[Signal, ...]:
     return COMBINED if method == "combined" else (method,)
 
 
-def signal(method: Signal, which: Which, seen: Look, scale: Scale) -> float:
-    """One number that rises with the error of the plain or the adapted model.
+def signal(method: Signal, which: Which, seen: Observation, scale: Scale) -> float:
+    """Return one number that rises with the error of the plain or the adapted model.
 
     - judge: how little probability the adapted model gives to the answer, on average;
     - agreement: how often plain and adapted model disagree;
@@ -62,7 +62,7 @@ def signal(method: Signal, which: Which, seen: Look, scale: Scale) -> float:
 
 
 def doubt(logits: Tensor, answers: Tensor, temperature: float) -> float:
-    """1 - the probability of `answers`, on average, by these logits.
+    """Return 1 - the probability of `answers`, on average, by these logits.
 
     >>> doubt(torch.tensor([[0.0, 0.0], [0.0, 0.0]]), torch.tensor([0, 1]), 1.0)
     0.5
@@ -71,8 +71,8 @@ def doubt(logits: Tensor, answers: Tensor, temperature: float) -> float:
     return 1 - given.double().mean().item()
 
 
-def fit_scale(clean: Look, looks: Sequence[Look], labels: Tensor) -> Scale:
-    """The temperature with the highest likelihood over all looks, and the thresholds of the clean one."""
+def fit_scale(clean: Observation, seen: Sequence[Observation], labels: Tensor) -> Scale:
+    """Find the temperature with the highest likelihood over all observations, and the thresholds on clean images."""
 
     def threshold(logits: Tensor) -> float:
         confidence = logits.softmax(1).amax(1)
@@ -81,14 +81,14 @@ def fit_scale(clean: Look, looks: Sequence[Look], labels: Tensor) -> Scale:
 
     def loss(log_temperature: float) -> float:
         factor = 2.0**-log_temperature
-        each = [nn.functional.cross_entropy(seen.adapted * factor, labels).item() for seen in looks]
+        each = [nn.functional.cross_entropy(one.adapted * factor, labels).item() for one in seen]
         return sum(each) / len(each)
 
     return Scale(2.0 ** least(loss, -3, 6), threshold(clean.plain), threshold(clean.adapted))
 
 
 def least(function: Callable[[float], float], low: float, high: float) -> float:
-    """Where a function with one valley is least, to about a thousandth of the interval."""
+    """Return where a function with one minimum is least, to about a thousandth of the interval."""
     from scipy.optimize import minimize_scalar
 
     return float(minimize_scalar(function, bounds=(low, high), method="bounded", options={"xatol": 1e-3}).x)

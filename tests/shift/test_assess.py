@@ -91,14 +91,14 @@ def test_pictures_without_classes(run, tmp_path):
 
 
 def test_a_source_whose_answers_are_compared_among_some_classes(run, monkeypatch):
-    monkeypatch.setattr("covshift.data.arrays.Images.among", (0, 1))
+    monkeypatch.setattr("covshift.data.arrays.CleanArray.among", (0, 1))
     assert "compared among 2 of them" in run("--source", "npz:some.npz").stderr
 
 
 def test_a_target_whose_answers_are_compared_among_some_classes(run, monkeypatch):
     run("--source", "npz:some.npz", "--predictor", "kept")
     of_all = json.loads(run("--predictor", "kept", "--json").stdout)
-    monkeypatch.setattr("covshift.data.arrays.Images.among", (0, 1))
+    monkeypatch.setattr("covshift.data.arrays.CleanArray.among", (0, 1))
     among = json.loads(run("--predictor", "kept", "--json").stdout)
     assert among["distance"] == of_all["distance"]
     assert among["plain"] != of_all["plain"]

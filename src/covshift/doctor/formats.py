@@ -1,9 +1,9 @@
-"""How a model was trained to see images: mean and std, order of channels, size; what two kinds of evidence say.
+"""The format of images that a model was trained on: mean and std, order of channels, size; two kinds of evidence.
 
 Errors count on labels. The first normalisation layer needs none: it knows the scale of its inputs. A std that is twice
 too large is far off for the layer and may cost few errors; swapped channels are the other way round. So errors decide
 where they are sure, both together where they are nearly so, and the layer alone where labels are of no use. And where
-all looks have many errors, labels may be in a wrong order, and are read in the way that is best for each look.
+all formats have many errors, labels may be in a wrong order, and are read in the way that is best for each of them.
 """
 
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from covshift.doctor.case import Case
 from covshift.doctor.finding import Level
-from covshift.doctor.trial import SURE, Look, Trial, better
+from covshift.doctor.trial import SURE, InputFormat, Trial, better
 from covshift.models import Preprocess
 from covshift.models.preprocess import Colour
 
@@ -35,7 +35,7 @@ COMMON = (
 )
 
 _FAR = 0.4  # σ; images as in training are nearer than this, see `Fit`
-_NEARER = 0.5  # how much nearer another look has to be
+_NEARER = 0.5  # how much nearer another format has to be
 _PUBLISHED = (32, 64, 224, 299)  # pixels
 _HOPELESS = 1.5  # times as far as what is declared: not worth a pass through the model
 _DOUBTFUL = 0.5  # of the error of guessing: with more errors than that, labels may be the reason
@@ -43,27 +43,27 @@ _NEARLY_SURE = 0.1  # that fewer errors are chance, where the layer says the sam
 
 
 class Verdict(NamedTuple):
-    """Which look is the right one; where all is well, it is the one before."""
+    """Which of two formats is the right one; where all is well, it is the one before."""
 
     level: Level
-    before: Look
-    after: Look
+    before: InputFormat
+    after: InputFormat
 
 
 def normalised(case: Case) -> Verdict:
-    """The mean and std that fit the weights."""
+    """Find the mean and std that fit the weights."""
     before = case.declared
-    others = [look for look in (with_colours(before, each) for each in COMMON) if look != before]
+    others = [form for form in (with_colours(before, each) for each in COMMON) if form != before]
     far = _HOPELESS * distance(case, before)
-    looks = [before, *(look for look in others if distance(case, look) <= far)]
-    trials = judged(case, looks)
+    formats = [before, *(form for form in others if distance(case, form) <= far)]
+    trials = judged(case, formats)
     if not any(trial.sees(case.model.classes) for trial in trials.values()):
-        nearest = min(looks, key=lambda look: distance(case, look))
+        nearest = min(formats, key=lambda form: distance(case, form))
         return _verdict("problem" if _nearer(case, before, nearest) else "ok", before, nearest)
-    best = min(looks, key=lambda look: trials[look].error)
+    best = min(formats, key=lambda form: trials[form].error)
     # Means and stds that are much the same have the same errors; of these, the one that the layer knows.
-    alike = [look for look in looks if not better(trials[look], trials[best], _NEARLY_SURE)]
-    nearest = min(alike, key=lambda look: distance(case, look))
+    alike = [form for form in formats if not better(trials[form], trials[best], _NEARLY_SURE)]
+    nearest = min(alike, key=lambda form: distance(case, form))
     for after in (nearest, best):
         if better(trials[before], trials[after], _NEARLY_SURE if _nearer(case, before, after) else SURE):
             return Verdict("problem", before, after)
@@ -72,7 +72,7 @@ def normalised(case: Case) -> Verdict:
 
 
 def ordered(case: Case) -> Verdict:
-    """Red, green and blue, or blue, green and red; with the mean and std that fit."""
+    """Find the order of channels, RGB or BGR, with the mean and std that fit."""
     before = _mended(normalised(case))
     after = replace(before, swapped=True)
     trials = judged(case, [before, after])
@@ -81,16 +81,16 @@ def ordered(case: Case) -> Verdict:
     return _verdict("problem" if sure else "ok", before, after)
 
 
-def judged(case: Case, looks: Sequence[Look]) -> dict[Look, Trial]:
-    """What looks are compared by: labels as they are or, where nothing fits them, each look's best reading of them."""
-    trials = {look: case.trial(look) for look in looks}
+def judged(case: Case, formats: Sequence[InputFormat]) -> dict[InputFormat, Trial]:
+    """Return a trial of each format, with labels as they are or, where nothing fits them, read in its best way."""
+    trials = {form: case.trial(form) for form in formats}
     if min(trial.error for trial in trials.values()) < _DOUBTFUL * (1 - 1 / case.model.classes):
         return trials
-    return {look: case.explained(look) for look in looks}
+    return {form: case.explained(form) for form in formats}
 
 
 def sized(case: Case) -> Verdict:
-    """Resized as declared, or as large as they are stored, where that is one square size; with colours that fit.
+    """Find whether images are resized as declared or, where all are squares of one size, taken as they are stored.
 
     A warning where it costs no errors for sure, but images become larger, or have the size of published sets, which
     have been resized and cropped once.
@@ -108,13 +108,13 @@ def sized(case: Case) -> Verdict:
     return _verdict("problem" if sure else "warning" if times > 1 or side in _PUBLISHED else "ok", before, after)
 
 
-def right(case: Case) -> Look:
-    """As declared, but for what was found to be wrong: what all other checks look with."""
+def right(case: Case) -> InputFormat:
+    """Return the declared format, but for what was found to be wrong: what all other checks use."""
     return _mended(sized(case))
 
 
 def enlargement(preprocess: Preprocess, width: int, height: int) -> float:
-    """How many times as large a picture becomes before it is cropped.
+    """Return how many times as large a picture becomes before it is cropped.
 
     >>> from covshift.models import IMAGENET
     >>> enlargement(IMAGENET, 224, 224), enlargement(IMAGENET, 512, 640), enlargement(IMAGENET, 32, 32)
@@ -126,25 +126,25 @@ def enlargement(preprocess: Preprocess, width: int, height: int) -> float:
     return (preprocess.resize or max(preprocess.size or 0, short)) / short
 
 
-def _mended(verdict: Verdict) -> Look:
+def _mended(verdict: Verdict) -> InputFormat:
     return verdict.after if verdict.level == "problem" else verdict.before
 
 
-def with_colours(look: Look, colours: Colours) -> Look:
-    """The same with another mean and std."""
-    return replace(look, preprocess=look.preprocess.with_(mean=colours.mean, std=colours.std))
+def with_colours(form: InputFormat, colours: Colours) -> InputFormat:
+    """Return the format with another mean and std."""
+    return replace(form, preprocess=form.preprocess.with_(mean=colours.mean, std=colours.std))
 
 
-def distance(case: Case, look: Look) -> float:
-    """How far the first normalisation layer is from its training, 0 where there is none."""
-    fit = case.fit(look)
+def distance(case: Case, form: InputFormat) -> float:
+    """Return how far the first normalisation layer is from its training, 0 where there is none."""
+    fit = case.fit(form)
     return 0.0 if fit is None else fit.distance
 
 
-def _nearer(case: Case, before: Look, after: Look) -> bool:
+def _nearer(case: Case, before: InputFormat, after: InputFormat) -> bool:
     far = distance(case, before)
     return far > _FAR and distance(case, after) < _NEARER * far
 
 
-def _verdict(level: Level, before: Look, after: Look) -> Verdict:
+def _verdict(level: Level, before: InputFormat, after: InputFormat) -> Verdict:
     return Verdict(level, before, before if level == "ok" else after)

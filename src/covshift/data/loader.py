@@ -1,0 +1,114 @@
+"""`Data.loader`: a torch `DataLoader` of a model's input, from images in any condition."""
+
+from functools import partial
+from typing import Any, NamedTuple, Protocol, runtime_checkable
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
+
+from covshift.data.condition import CLEAN, Condition, parse_condition
+from covshift.data.readable import Readable
+from covshift.data.selection import ImageBatch, Order, Selection, choose
+from covshift.support.arrays import Array
+from covshift.support.errors import CovshiftError, is_number
+from covshift.support.images import rgb
+from covshift.support.pixels import MakeInput, to_nchw
+
+
+@runtime_checkable
+class PreparesPictures(Protocol):
+    """What `covshift.models.Preprocess` does: resizes and crops pictures, and normalises batches of their pixels."""
+
+    def picture(self, image: Image.Image) -> Array:
+        """Return a picture as uint8 HWC, resized and cropped."""
+
+    def tensor(self, images: Array) -> Tensor:
+        """Return a batch of pixels, uint8 NHWC, as the model's input."""
+
+
+class Sample(NamedTuple):
+    """An image as uint8 HWC, resized and cropped, and its class; -1 where that is not known."""
+
+    image: Array
+    label: int
+
+
+class Prepared(Dataset[Sample]):
+    """The images of a selection in one condition, resized and cropped; a batch is decoded by several threads."""
+
+    def __init__(self, selection: Selection, condition: Condition) -> None:
+        self._selection = selection
+        self._condition = condition
+
+    def __len__(self) -> int:
+        return len(self._selection)
+
+    def __getitem__(self, place: int) -> Sample:
+        return self.__getitems__([range(len(self))[place]])[0]
+
+    def __getitems__(self, places: list[int]) -> list[Sample]:
+        """Return the images at these places; torch calls this for every batch."""
+        chunks = self._selection.part(places).make(self._condition)
+        return [Sample(image, int(label)) for chunk in chunks for image, label in zip(*chunk, strict=True)]
+
+
+def make_loader(
+    data: Readable,
+    model: object = None,
+    *,
+    preprocess: PreparesPictures | MakeInput | None = None,
+    condition: str | Condition | None = None,
+    batch_size: int = 64,
+    limit: int | None = None,
+    order: Order = "source",
+    seed: int = 0,
+    workers: int = 0,
+) -> DataLoader[Any]:
+    """Return what `Data.loader` documents."""
+    for name, value, least in (("batch_size", batch_size, 1), ("workers", workers, 0)):
+        if not is_number(value, whole=True) or isinstance(value, bool) or value < least:
+            raise CovshiftError(f"expected {name} to be a whole number from {least}, got {value!r}")
+    chosen = preprocess if preprocess is not None else getattr(model, "preprocess", None)
+    if not isinstance(chosen, PreparesPictures) and not callable(chosen):
+        given = "nothing" if model is None else f"a {type(model).__name__} without it"
+        raise CovshiftError(
+            f"expected the preprocessing of the model, got {given}; give what open_model returns, or preprocess=, a "
+            "covshift.models.Preprocess or a function of uint8 images, torch NCHW"
+        )
+    wanted = check_condition(data, condition)
+    known = data.labels if data.labelled else np.zeros(len(data), np.int64)
+    indices = choose(known, limit=limit, order=order, seed=seed)
+    prepare = chosen.picture if isinstance(chosen, PreparesPictures) else _as_stored
+    # Whoever goes through a loader twice reads files twice: memory stays that of a batch.
+    selection = Selection(data, indices, prepare, memory=0)
+    collate = partial(_collate, preprocess=chosen, labelled=data.labelled)
+    return DataLoader(Prepared(selection, wanted), batch_size, num_workers=workers, collate_fn=collate)
+
+
+def check_condition(data: Readable, condition: str | Condition | None) -> Condition:
+    """Return the condition, where the data have or can be given it; None stands for clean images."""
+    wanted = parse_condition(condition) if isinstance(condition, str) else condition or CLEAN
+    if not data.has(wanted):
+        some = ", ".join(map(str, sorted(data.stored)[:3]))
+        raise CovshiftError(
+            f"expected a condition that {data.uri} holds, such as {some}, got {wanted}; it has no clean images to make "
+            "others of"
+        )
+    return wanted
+
+
+def _collate(samples: list[Sample], preprocess: PreparesPictures | MakeInput, labelled: bool) -> Any:
+    """Make the model's input of the images of a batch, with their labels where these are known."""
+    batch = ImageBatch.stack([sample.image for sample in samples], [sample.label for sample in samples])
+    if isinstance(preprocess, PreparesPictures):
+        images = preprocess.tensor(batch.images)
+    else:
+        images = preprocess(to_nchw(batch.images))
+    return (images, torch.from_numpy(batch.labels)) if labelled else images
+
+
+def _as_stored(picture: Image.Image) -> Array:
+    return np.asarray(rgb(picture))

@@ -1,0 +1,61 @@
+"""`Readable`: images that can be read by their indices, which is all that a selection of them needs."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from covshift.data.condition import CLEAN, MIXED, TEST, Condition
+from covshift.support.errors import CovshiftError, plural
+
+Array = NDArray[np.uint8]
+Labels = NDArray[np.int64]
+Preparing = Callable[[Image.Image], Array]
+"""A function that resizes and crops a picture to the size of a model's input, uint8 HWC."""
+
+
+class Readable(ABC):
+    """Images, each known by its index; a subclass says where they are, and how to read some of them.
+
+    Attributes:
+        uri: the URI that it was opened by.
+        labelled: whether the classes of the images are known.
+        labels: the class of each image. Unlabelled data have none: reading them raises a `CovshiftError`.
+        classes: the number of classes that the labels are from, which a model must tell apart; raises likewise.
+        stored: the conditions that are on disk. Others are made of the clean images when they are asked for.
+        imagenet: whether these are all of ImageNet's classes, so that AlexNet's errors are a yardstick.
+        digest: a text that changes when the images do.
+        among: the classes that a model's logits are compared among, where not all count.
+        remark: what a user should know about these images.
+        caution: what a user should know before adapting to them.
+    """
+
+    uri: str
+    labelled: bool = True
+    labels: Labels
+    classes: int
+    stored: frozenset[Condition] = frozenset([CLEAN])
+    imagenet: bool = False
+    digest: str
+    among: tuple[int, ...] | None = None
+    remark: str = ""
+    caution: str = ""
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def __repr__(self) -> str:
+        of = f"of {plural(self.classes, 'class')}" if self.labelled else "without labels"
+        return f"{type(self).__name__}({self.uri!r}, {plural(len(self), 'image')} {of})"
+
+    def has(self, condition: Condition) -> bool:
+        """Return whether images in this condition are stored or can be made."""
+        if condition == MIXED:
+            return any(self.has(each) for each in TEST)
+        return condition in self.stored or CLEAN in self.stored
+
+    @abstractmethod
+    def read(self, condition: Condition, indices: Sequence[int], prepare: Preparing) -> Sequence[Array | CovshiftError]:
+        """Read images in a stored condition; each is uint8 HWC, or the error that reading it gave."""

@@ -1,0 +1,132 @@
+"""`assess`: how far images have moved, what that costs, and what adapting would buy, without their labels."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from covshift.core.estimate import estimate
+from covshift.core.statistics import Statistics
+from covshift.data import CLEAN, Condition, Data, open_data, open_unlabelled, parse_condition
+from covshift.data.loader import check_condition
+from covshift.data.selection import Selection
+from covshift.models import Model, open_model
+from covshift.shift.distance import Distance, wasserstein
+from covshift.shift.forecast.observe import Batches
+from covshift.shift.forecast.predictor import Forecast, Prediction, Predictor
+from covshift.support.arrays import Array
+from covshift.support.device import choose_device
+from covshift.support.errors import CovshiftError
+
+_BATCH = 64
+_LAYERS = 5  # listed in text
+
+
+@dataclass(frozen=True)
+class Assessment:
+    """How far the target is from the source, and what that costs.
+
+    Attributes:
+        distance: the normalised Wasserstein distance, per layer and averaged.
+        images: the number of images that this was seen on.
+        forecast: the predicted errors; None where there was nothing to learn them from.
+    """
+
+    distance: Distance
+    images: int
+    forecast: Forecast | None
+
+    def as_json(self) -> str:
+        """Return everything, for programs."""
+        values: dict[str, Any] = {
+            "images": self.images,
+            "distance": self.distance.average,
+            "layers": self.distance.layers,
+        }
+        if self.forecast is not None:
+            values |= {"plain": self.forecast.plain._asdict(), "adapted": self.forecast.adapted._asdict()}
+        return json.dumps(values, indent=2)
+
+    def as_text(self) -> str:
+        """Return the main figures, for people."""
+        far = sorted(self.distance.layers.items(), key=lambda item: -item[1])[:_LAYERS]
+        lines = [f"normalised distance {self.distance.average:.2f} over {self.images} images, most of it in"]
+        lines += [f"  {path}  {value:.2f}" for path, value in far]
+        if self.forecast is None:
+            return "\n".join(lines)
+        plain, adapted = self.forecast.plain, self.forecast.adapted
+        lines.append(f"predicted error {_percent(plain)}")
+        verb = "lower" if adapted.error <= plain.error else "raise"
+        return "\n".join([*lines, f"adapting would {verb} it to {_percent(adapted)}"])
+
+    def above(self, alarm: float | None) -> bool:
+        """Return whether the predicted error of the model as it is exceeds the alarm."""
+        return alarm is not None and self.forecast is not None and self.forecast.plain.error > alarm
+
+
+def assess(
+    model: str, target: str, source: str | None, condition: str, images: int, predictor: Path | None, device: str
+) -> Assessment:
+    """Open a model and data, measure how far the target has moved and, where possible, predict the error on it.
+
+    Args:
+        model: as for `open_model`.
+        target: images as for `open_data`; of `folder:DIR`, all pictures under it, whatever their folders.
+        source: clean labelled images to learn the prediction from.
+        condition: of the target, such as "fog/3".
+        images: the number of images to take from target and source, spread evenly.
+        predictor: a file that keeps what is learned from the source; where it exists, no source is needed.
+        device: auto, cpu, cuda or mps.
+    """
+    wanted = parse_condition(condition)
+    kept = predictor if predictor is not None and predictor.exists() else None
+    if predictor is not None and source is None and kept is None:
+        raise CovshiftError(
+            f"there is no predictor at {predictor}; name a source, clean labelled images, to learn one from"
+        )
+    opened = open_model(model)
+    opened.module.to(choose_device(device))
+    unlabelled = open_unlabelled(target)
+    pixels = _read(opened, unlabelled, wanted, images)
+    if kept is not None:
+        learned = Predictor.load(kept, opened, batch=_BATCH)
+    elif source is not None:
+        learned = _learn(opened, open_data(source), images)
+        if predictor is not None:
+            learned.save(predictor)
+    else:
+        statistics = estimate(opened.module, Batches(pixels, opened.preprocess, _BATCH))
+        distance = wasserstein(Statistics.of(opened.module), statistics, normalized=True)
+        return Assessment(distance, len(pixels), None)
+    forecast = learned.predict(pixels, among=unlabelled.among)
+    return Assessment(forecast.distance, forecast.images, forecast)
+
+
+def _learn(model: Model, data: Data, images: int) -> Predictor:
+    model.check_classes(data.classes, data.uri)
+    if data.among is not None:
+        raise CovshiftError(
+            f"expected clean images of all classes of the model to learn from, got {data.uri}, whose answers are "
+            f"compared among {len(data.among)} of them; take a source with all classes, such as imagenet:DIR"
+        )
+    clean, labels = _read(model, data, CLEAN, images), data.labels[_spread(len(data), images)]
+    return Predictor.fit(model, clean, labels, batch=_BATCH)
+
+
+def _read(model: Model, data: Data, condition: Condition, images: int) -> Array:
+    wanted = check_condition(data, condition)
+    selection = Selection(data, _spread(len(data), images).tolist(), model.preprocess.picture, memory=0)
+    return np.concatenate([batch.images for batch in selection.make(wanted)])
+
+
+def _spread(total: int, wanted: int) -> NDArray[np.intp]:
+    """Return indices spread evenly: files are often sorted by class."""
+    return np.linspace(0, total - 1, min(total, wanted)).round().astype(np.intp)
+
+
+def _percent(prediction: Prediction) -> str:
+    error, low, high = (f"{100 * value:.1f}" for value in prediction)
+    return f"{error} % ({low} to {high})"
