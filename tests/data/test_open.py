@@ -153,7 +153,7 @@ def _wrong(tmp_path: Path) -> dict[str, str]:
         f"cifar10-c:{tmp_path}/flat": "expected files such as",
         f"cifar10-c:{tmp_path}/c": "to hold 10 images, got 2",
         f"npz:{tmp_path}/nowhere.npz": "there is no file",
-        f"npz:{tmp_path}/cut.npz": "no whole npz file",
+        f"npz:{tmp_path}/cut.npz": "not a whole npz file",
         f"npz:{tmp_path}/keys.npz": "expected arrays 'images' and 'labels'",
         f"npz:{tmp_path}/grey.npz": "uint8 RGB images",
         f"npz:{tmp_path}/float.npz": "got float64",

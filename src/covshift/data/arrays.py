@@ -30,7 +30,7 @@ class CleanArray(ArrayData):
         self.digest = digest_of([_sample(self._images), self.labels.tolist()])
 
     def array(self, condition: Condition) -> Array:
-        """All images."""
+        """Return all images."""
         return self._images
 
 
@@ -57,7 +57,7 @@ class Cifar10C(ArrayData):
         self.digest = digest_of([*(f"{name} {_sample(self._map(name))}" for name in found), self.labels.tolist()])
 
     def array(self, condition: Condition) -> Array:
-        """All images in a condition, mapped from the file."""
+        """Return all images in a condition, mapped from the file."""
         start = (condition.severity - 1) * len(self)
         return self._map(condition.corruption)[start : start + len(self)]
 
@@ -69,7 +69,7 @@ class Cifar10C(ArrayData):
 
 
 def open_builtin(uri: Uri) -> CleanArray:
-    """`builtin:cifar10`, the test images; `?folder=DIR` says where they are, the first time."""
+    """Open `builtin:cifar10`, the test images; `?folder=DIR` says where they are, the first time."""
     uri.check_query("folder")
     if uri.name != "cifar10":
         raise unknown("built-in data set", uri.name, ["cifar10"])
@@ -79,7 +79,7 @@ def open_builtin(uri: Uri) -> CleanArray:
 
 
 def open_npz(uri: Uri) -> CleanArray:
-    """`npz:FILE.npz`, with arrays `images` and `labels`, or `npz:IMAGES.npy?labels=LABELS.npy`."""
+    """Open `npz:FILE.npz`, with arrays `images` and `labels`, or `npz:IMAGES.npy?labels=LABELS.npy`."""
     uri.check_query("labels", "classes")
     file = Path(uri.name).expanduser()
     if "labels" in uri.query:
@@ -89,19 +89,19 @@ def open_npz(uri: Uri) -> CleanArray:
         missing = {"images", "labels"} - arrays.keys()
         if missing:
             has = ", ".join(arrays) or "nothing"
-            raise CovshiftError(f"expected arrays 'images' and 'labels' in {file}, it has {has}")
+            raise CovshiftError(f"expected arrays 'images' and 'labels' in {file}, got {has}")
         images, labels = arrays["images"], arrays["labels"]
     return CleanArray(uri.text, images, labels, uri.whole("classes"))
 
 
 def open_cifar10_c(uri: Uri) -> Cifar10C:
-    """`cifar10-c:DIR`."""
+    """Open `cifar10-c:DIR`."""
     uri.check_query("clean")
     return Cifar10C(uri.text, Path(uri.name).expanduser())
 
 
 def check_classes(labels: Labels, classes: int | None, what: str) -> int:
-    """How many classes there are: as many as was said, which must hold all labels, or else up to the highest label."""
+    """Return the number of classes: the given one, which must exceed all labels, or else up to the highest label."""
     highest = int(labels.max(initial=0)) + 1
     if classes is not None and classes < highest:
         raise CovshiftError(f"expected labels below {classes} in {what}, got {highest - 1}")
@@ -110,13 +110,13 @@ def check_classes(labels: Labels, classes: int | None, what: str) -> int:
 
 @lru_cache(maxsize=32)
 def read_npy(file: Path) -> NDArray[Any]:
-    """An array, mapped from its file."""
+    """Return an array, mapped from its file."""
     try:
         return np.load(file, mmap_mode="r", allow_pickle=False)  # type: ignore[no-any-return]
     except FileNotFoundError:
         raise CovshiftError(f"there is no file {file}") from None
     except (OSError, ValueError, EOFError) as error:
-        raise CovshiftError(f"{file} is no whole npy file ({error})") from error
+        raise CovshiftError(f"{file} is not a whole npy file ({error})") from error
 
 
 def _read_npz(file: Path) -> dict[str, NDArray[Any]]:
@@ -127,11 +127,11 @@ def _read_npz(file: Path) -> dict[str, NDArray[Any]]:
         raise CovshiftError(f"there is no file {file}") from None
     except (OSError, ValueError, EOFError, AttributeError, TypeError, zipfile.BadZipFile) as error:
         raise CovshiftError(
-            f"{file} is no whole npz file ({error}); for npy files: npz:IMAGES?labels=LABELS"
+            f"{file} is not a whole npz file ({error}); for npy files: npz:IMAGES?labels=LABELS"
         ) from error
 
 
 def _sample(images: NDArray[Any]) -> str:
-    """A digest of some of the images, evenly spaced: mapped files are too large to read for it."""
+    """Return a digest of some of the images, evenly spaced: mapped files are too large to read for it."""
     some = images[:: max(1, len(images) // _SAMPLES)]
     return digest_of([images.shape, np.ascontiguousarray(some).tobytes().hex()])

@@ -173,7 +173,7 @@ CATALOG = (
 
 
 def find(source: str) -> Source | None:
-    """The entry of a URI's source, if it is in the catalog.
+    """Return the entry of a URI's source, if it is in the catalog.
 
     >>> find("imagenet-r").images
     30000

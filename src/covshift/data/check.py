@@ -32,7 +32,7 @@ _SHOWN = 5
 
 @dataclass
 class CheckResult:
-    """What was found.
+    """What a check of a data set found.
 
     Attributes:
         uri: of the data set.
@@ -47,7 +47,7 @@ class CheckResult:
     counts: dict[str, int] = field(default_factory=dict)
 
     def as_text(self) -> str:
-        """For people: what is there, and what is wrong."""
+        """Return what was found as text, for people."""
         verdict = plural(len(self.problems), "problem") if self.problems else "nothing is missing"
         return "\n".join([self.uri, *self.facts, *(f"problem: {each}" for each in self.problems), verdict])
 
@@ -91,7 +91,7 @@ def _compare(result: CheckResult, what: str, found: int, expected: int) -> None:
 
 
 def _folders(data: Data) -> set[str]:
-    """The folders that a whole copy has, where their names are known."""
+    """Return the folders that a whole copy has, where their names are known."""
     if isinstance(data, ObjectNet):
         return set(unambiguous())
     if isinstance(data, Numbered):
@@ -165,7 +165,7 @@ def _check_conditions(root: Path, result: CheckResult, decode: bool) -> None:
 
 
 def find_broken(files: Sequence[Path], *, decode: bool = False) -> list[Path]:
-    """The pictures that cannot be decoded whole; those that end as they should are believed, unless `decode`."""
+    """Return the pictures that cannot be decoded whole; those that end as they should are believed, unless `decode`."""
 
     def broken(file: Path) -> bool:
         try:
@@ -214,7 +214,7 @@ def _check_sums(data: Data, result: CheckResult) -> None:
 
 
 def _ordered(names: Iterable[str]) -> list[str]:
-    """By name; numbers as numbers."""
+    """Return the names in order, numbers as numbers."""
     return sorted(names, key=lambda name: (int(name) if name.isdecimal() else 0, name))
 
 

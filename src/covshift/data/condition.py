@@ -49,7 +49,7 @@ def parse_condition(text: str) -> Condition:
 
 
 def draw_mixed(images: int, among: tuple[Condition, ...], seed: int) -> NDArray[np.intp]:
-    """Which of the conditions each image of a data set gets in `MIXED`; each gets as many images, but for one.
+    """Draw the condition that each image gets in `MIXED`; conditions get equally many images, give or take one.
 
     >>> sorted(draw_mixed(4, TEST[:2], seed=0).tolist())
     [0, 0, 1, 1]

@@ -35,7 +35,7 @@ class Flat(FileData):
         self.digest = digest_of([*sizes, self.labels.tolist()])
 
     def file(self, condition: Condition, index: int) -> Path:
-        """Where an image is."""
+        """Return the path of an image's file."""
         return self.root / self.paths[index]
 
 
@@ -47,7 +47,7 @@ class Subset(Folder):
         super().__init__(uri, root)
 
     def index(self, folders: set[str]) -> dict[str, int]:
-        """By ImageNet's names."""
+        """Return the class index of each folder, by ImageNet's names."""
         index = {name: wnids()[name] for name in sorted(folders) if name in wnids()}
         odd = [name for name in sorted(folders) if index.get(name) not in set(self.among or ())]
         if odd:
@@ -63,7 +63,7 @@ class Numbered(Folder):
         self.classes = 1000
 
     def index(self, folders: set[str]) -> dict[str, int]:
-        """By their numbers, also where some are missing."""
+        """Return the class index of each folder, by its number, also where some are missing."""
         odd = [name for name in sorted(folders) if not (name.isdecimal() and int(name) < len(wnids()))]
         if odd:
             raise CovshiftError(f"expected folders 0 to 999 in {self.root}, got {odd[0]}")
@@ -71,7 +71,7 @@ class Numbered(Folder):
 
 
 def open_imagenet(uri: Uri) -> Data:
-    """`imagenet:DIR`: the validation images, in class folders or as their archive holds them."""
+    """Open `imagenet:DIR`: the validation images, in class folders or as their archive holds them."""
     uri.check_query()
     root = Path(uri.name).expanduser()
     place = inside(root, "val", "ILSVRC/Data/CLS-LOC/val")
@@ -90,19 +90,19 @@ def open_imagenet(uri: Uri) -> Data:
 
 
 def open_imagenet_a(uri: Uri) -> Subset:
-    """`imagenet-a:DIR`."""
+    """Open `imagenet-a:DIR`."""
     uri.check_query()
     return Subset(uri.text, inside(Path(uri.name).expanduser(), "imagenet-a"), IMAGENET_A)
 
 
 def open_imagenet_r(uri: Uri) -> Subset:
-    """`imagenet-r:DIR`."""
+    """Open `imagenet-r:DIR`."""
     uri.check_query()
     return Subset(uri.text, inside(Path(uri.name).expanduser(), "imagenet-r"), IMAGENET_R)
 
 
 def open_imagenet_v2(uri: Uri) -> Numbered:
-    """`imagenet-v2:DIR?variant=matched-frequency`, where DIR holds the three; or DIR is one of them."""
+    """Open `imagenet-v2:DIR?variant=matched-frequency`, where DIR holds the three; or DIR is one of them."""
     uri.check_query("variant")
     variant = uri.query.get("variant")
     if variant is not None and variant not in VARIANTS:
@@ -121,12 +121,12 @@ def _folder(variant: str) -> str:
 
 
 def inside(root: Path, *names: str) -> Path:
-    """The folder of one of these names in `root` or, without one, `root`: archives bring a folder of their own."""
+    """Return the folder of one of these names in `root`, else `root`: archives bring a folder of their own."""
     return next((root / name for name in names if (root / name).is_dir()), root)
 
 
 def _ground_truth(devkit: Path) -> list[int]:
-    """The class of each validation image; the devkit counts classes from 1 in an order of its own."""
+    """Return the class of each validation image; the devkit counts classes from 1 in an order of its own."""
     from scipy.io import loadmat
 
     data = devkit / "data"

@@ -31,18 +31,18 @@ class ImageNetC(Folder):
                 )
 
     def file(self, condition: Condition, index: int) -> Path:
-        """Where an image is."""
+        """Return the path of an image's file."""
         return self.places[condition] / self.paths[index]
 
 
 def open_imagenet_c(uri: Uri) -> ImageNetC:
-    """`imagenet-c:DIR`."""
+    """Open `imagenet-c:DIR`."""
     uri.check_query("clean")
     return ImageNetC(uri.text, Path(uri.name).expanduser())
 
 
 def find_conditions(root: Path) -> dict[Condition, Path]:
-    """The folder of each condition; the published archives may lie in folders of their own (`blur/motion_blur/3`)."""
+    """Find the folder of each condition; published archives may lie in folders of their own (`blur/motion_blur/3`)."""
     places = {
         Condition(name, severity): parent / name / str(severity)
         for parent in (root, *sorted(root.glob("*/")))

@@ -49,14 +49,14 @@ class ObjectNet(Folder):
             self.among = tuple(sorted({unambiguous()[name] for name in unambiguous() if name not in drop}))
 
     def index(self, folders: set[str]) -> dict[str, int]:
-        """By the public mapping."""
+        """Return the class index of each folder, by the public mapping."""
         found = {name: unambiguous()[name] for name in sorted(folders - self._drop) if name in unambiguous()}
         if not found:
             raise CovshiftError(f"expected folders such as banana and still_camera in {self.root}, found none")
         return found
 
     def picture(self, path: Path) -> Image.Image:
-        """A file, decoded, without its frame."""
+        """Decode a file and cut off its frame."""
         picture = super().picture(path)
         width, height = picture.size
         if min(picture.size) <= 2 * BORDER:
@@ -65,7 +65,7 @@ class ObjectNet(Folder):
 
 
 def open_objectnet(uri: Uri) -> ObjectNet:
-    """`objectnet:DIR?drop=FOLDER,FOLDER&mask=yes`."""
+    """Open `objectnet:DIR?drop=FOLDER,FOLDER&mask=yes`."""
     uri.check_query("drop", "mask")
     root = Path(uri.name).expanduser()
     places = (root / "objectnet-1.0" / "images", root / "images", root)
@@ -77,7 +77,7 @@ def open_objectnet(uri: Uri) -> ObjectNet:
 
 @cache
 def mapping() -> dict[str, tuple[int, ...]]:
-    """ObjectNet's folders that are in ImageNet, each with the indices of its classes there.
+    """Return ObjectNet's folders that are in ImageNet, each with the indices of its classes there.
 
     >>> mapping()["chair"]
     (423, 559, 765)
@@ -88,5 +88,5 @@ def mapping() -> dict[str, tuple[int, ...]]:
 
 @cache
 def unambiguous() -> dict[str, int]:
-    """The folders that stand for one class."""
+    """Return the folders that stand for one class."""
     return {name: indices[0] for name, indices in mapping().items() if len(indices) == 1}

@@ -1,4 +1,4 @@
-"""`open_data(uri)`: which source a name stands for."""
+"""`open_data`: the one door to images, wherever they come from."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -26,15 +26,16 @@ SOURCES: dict[str, Callable[[Uri], Data]] = {
     "cifar10-c": open_cifar10_c,
     "npz": open_npz,
 }
+"""What a URI of data begins with, and the function that opens it; a new source is a line here and its module."""
 
 
 def open_data(uri: str) -> Data:
-    """Open labelled images by their name.
+    """Open images by their URI.
 
-    `builtin:cifar10` (fetched once into the cache folder), `folder:DIR` (a folder for each class), `imagenet:DIR`,
-    `imagenet-c:DIR`, `imagenet-a:DIR`, `imagenet-r:DIR`, `imagenet-v2:DIR`, `objectnet:DIR` and `cifar10-c:DIR` (as
-    published), `npz:FILE` (arrays `images` and `labels`). Published sets of corrupted images hold no clean ones; say
-    where those are to have them, too: `imagenet-c:DIR?clean=folder:val`.
+    `builtin:cifar10` (fetched once into the cache folder), `folder:DIR` (labelled by class folders, where there are
+    any), `imagenet:DIR`, `imagenet-c:DIR`, `imagenet-a:DIR`, `imagenet-r:DIR`, `imagenet-v2:DIR`, `objectnet:DIR` and
+    `cifar10-c:DIR` (as published), `npz:FILE` (arrays `images` and `labels`). Published sets of corrupted images hold
+    no clean ones; say where those are to have them too: `imagenet-c:DIR?clean=folder:val`.
     """
     parsed = parse(uri, "data set", "folder:val")
     if parsed.source not in SOURCES:
@@ -45,7 +46,10 @@ def open_data(uri: str) -> Data:
 
 
 def open_unlabelled(uri: str) -> Data:
-    """Open images whose classes do not matter: as `open_data` does, but `folder:DIR` is all pictures under it."""
+    """Open images whose classes do not matter: as `open_data` does, but `folder:DIR` is all pictures under it.
+
+    Class folders are looked into, and their names ignored.
+    """
     parsed = parse(uri, "data set", "folder:night")
     if parsed.source != "folder":
         return open_data(uri)

@@ -16,7 +16,7 @@ _FEW = 100  # images, below which the paper counts on the source statistics, too
 
 
 def images(case: Case) -> Finding:
-    """Whether the error is known well enough on so many images."""
+    """Return whether the error is known well enough on so many images."""
     limit = case.settings.limit
     number = len(case.data) if limit is None else min(limit, len(case.data))
     form = right(case)
@@ -40,7 +40,7 @@ def _needed(error: float) -> int:
 
 
 def broken(case: Case) -> Finding:
-    """Whether all images can be read."""
+    """Return whether all images can be read."""
     rows = [] if case.store is None else case.store.rows()
     worst = max(rows, key=lambda row: row.broken, default=None)
     number, looked_at, where = case.broken, len(case.selection), "looked at"
@@ -53,7 +53,7 @@ def broken(case: Case) -> Finding:
 
 
 def classes(case: Case) -> Finding | None:
-    """Whether all classes that can be the answer have images."""
+    """Return whether all classes that can be the answer have images."""
     if case.data.classes != case.model.classes:
         return None  # which `labels` has something to say about
     there = len(np.unique(case.data.labels))
@@ -66,7 +66,7 @@ def classes(case: Case) -> Finding | None:
 
 
 def statistics(case: Case) -> Finding | None:
-    """Whether there is anything that can be adapted."""
+    """Return whether there is anything that can be adapted."""
     if case.has_statistics:
         return None
     text = "the model holds no statistics of its training data: no method but none can be run"
@@ -74,7 +74,7 @@ def statistics(case: Case) -> Finding | None:
 
 
 def adaptation(case: Case) -> Finding | None:
-    """Whether full adaptation leaves the clean error as it is, as it should where there is no shift."""
+    """Return whether full adaptation leaves the clean error as it is, as it should where there is no shift."""
     if not case.has_statistics or case.condition != CLEAN or case.trial(right(case)).silent:
         return None
     none, full, number = _clean_errors(case)
@@ -92,7 +92,7 @@ def adaptation(case: Case) -> Finding | None:
 
 
 def _clean_errors(case: Case) -> tuple[Rate, Rate, int]:
-    """From the run where it has them and images come as they should, else measured on what is looked at."""
+    """Take the errors from the run where it has them and its input format is right, else measure them."""
     form = right(case)
     rows = {} if case.store is None else {row.cell: row for row in case.store.rows()}
     found = [rows.get(f"{CLEAN}/{method}") for method in ("none", "full")]

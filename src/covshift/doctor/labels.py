@@ -11,7 +11,7 @@ _ENOUGH = 100  # images: guessing on so many is no accident
 
 
 def outputs(case: Case) -> Finding | None:
-    """Whether the model says anything at all."""
+    """Return whether the model says anything at all."""
     trial = case.trial(right(case))
     if not trial.silent:
         return None
@@ -22,7 +22,7 @@ def outputs(case: Case) -> Finding | None:
 
 
 def labels(case: Case) -> Finding:
-    """Whether the labels, read in another way, are what the model says."""
+    """Return whether the labels, read in another way, are what the model says."""
     trial = case.trial(right(case))
     ours, theirs = case.model.classes, case.data.classes
     figures: dict[str, float | str] = {"error": trial.error, "model_classes": ours, "data_classes": theirs}

@@ -27,13 +27,13 @@ class Reading(NamedTuple):
 
 
 def explained(trial: Trial, classes: int) -> Trial:
-    """The same answers of the model with labels read in the way that fits them best."""
+    """Return the same answers of the model with labels read in the way that fits them best."""
     read = (Trial(trial.predictions, reading.classes) for reading in readings(trial, classes))
     return min([trial, *read], key=lambda each: each.error)
 
 
 def readings(trial: Trial, classes: int) -> Iterator[Reading]:
-    """Ways to read labels that people get wrong, and last the one that fits the model's answers best."""
+    """Yield readings of labels that people get wrong, and last the one that fits the model's answers best."""
     given = trial.labels
     yield Reading("labels count from 1", "subtract 1 from the labels", given - 1)
     yield Reading("class 0 of the model is the background", "add 1 to the labels, or drop that output", given + 1)
@@ -52,7 +52,7 @@ def readings(trial: Trial, classes: int) -> Iterator[Reading]:
 
 
 def fit(trial: Trial, classes: int) -> Labels | None:
-    """The one-to-one reading that fits the model's answers best, for each half learned from the other half.
+    """Return the one-to-one reading that fits the model's answers best, for each half learned from the other half.
 
     Returns:
         None where there are too few images of a class to learn anything from.

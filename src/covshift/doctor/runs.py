@@ -16,7 +16,7 @@ _SORTED = 0.8  # of the classes that a shuffled batch has; fewer, and batches ar
 
 
 def changed(case: Case) -> Finding | None:
-    """Whether model, data and preprocessing are still those of the run."""
+    """Return whether model, data and preprocessing are still those of the run."""
     if case.store is None:
         return None
     run = case.store.run
@@ -33,7 +33,7 @@ def changed(case: Case) -> Finding | None:
 
 
 def unfinished(case: Case) -> Finding | None:
-    """Whether all cells are there."""
+    """Return whether all cells are there."""
     if case.store is None:
         return None
     names = case.store.run.settings.plan.all_names()
@@ -43,7 +43,7 @@ def unfinished(case: Case) -> Finding | None:
 
 
 def order(case: Case) -> Finding | None:
-    """Whether batches that statistics are taken from are sorted by class."""
+    """Return whether batches that statistics are taken from are sorted by class."""
     method = _smallest_batch(case)
     if case.store is None or method is None or case.trial(right(case)).silent:
         return None
@@ -67,7 +67,7 @@ def order(case: Case) -> Finding | None:
 
 
 def variety(labels: Labels, window: int) -> float:
-    """How many classes there are among so many images in a row, in the mean.
+    """Return how many classes there are among so many images in a row, in the mean.
 
     >>> variety(np.array([0, 0, 0, 0, 1, 1, 1, 1]), 4), variety(np.array([0, 1, 0, 1]), 2)
     (1.0, 2.0)
@@ -77,7 +77,7 @@ def variety(labels: Labels, window: int) -> float:
 
 
 def _smallest_batch(case: Case) -> Method | None:
-    """The method of the run that suffers most from sorted images, with N."""
+    """Return the method of the run that suffers most from sorted images, with N."""
     small = [method for method in case.settings.all_methods if method.n is not None and method.kind != "none"]
     if not small:
         return None

@@ -28,22 +28,22 @@ class Builtin(NamedTuple):
 
 
 def names() -> list[str]:
-    """The networks that are there."""
+    """Return the names of the networks."""
     return sorted(file.stem for file in WEIGHTS.glob("*.safetensors"))
 
 
 def open_builtin(name: str) -> Builtin:
-    """A network by its name, e.g. "resnet20"; pixels are to be divided by 255 before they are normalised."""
+    """Return a network by its name, e.g. "resnet20"; pixels are to be divided by 255 before they are normalised."""
     return open_weights(_file(name))
 
 
 def without_weights(name: str, classes: int | None = None) -> nn.Module:
-    """The same network before training, for its layers and counts, or for weights with another number of classes."""
+    """Return the network before training, for its layers and counts, or for weights with other classes."""
     return _network(_card(_file(name)), classes)
 
 
 def open_weights(file: Path | str) -> Builtin:
-    """A network that `covshift train` wrote, from its safetensors file and the card beside it."""
+    """Return a network that `covshift train` wrote, from its safetensors file and the card beside it."""
     file = Path(file)
     try:
         card = _card(file)

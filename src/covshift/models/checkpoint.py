@@ -31,7 +31,7 @@ _SAFE: list[Any] = [
 
 
 def read_state(path: Path) -> dict[str, Tensor]:
-    """The tensors of a checkpoint by name, out of whatever they are wrapped in.
+    """Return the tensors of a checkpoint by name, out of whatever they are wrapped in.
 
     Args:
         path: a safetensors file, or what `torch.save` wrote; of the latter, only what `weights_only` allows.
@@ -116,7 +116,7 @@ def fit(
 
 
 def without_prefix(state: Mapping[str, Tensor], own: Iterable[str]) -> dict[str, Tensor]:
-    """The weights under the names that a model uses.
+    """Return the weights under the names that a model uses.
 
     >>> list(without_prefix({"module.conv.weight": torch.zeros(1)}, ["conv.weight"]))
     ['conv.weight']
@@ -130,7 +130,7 @@ def without_prefix(state: Mapping[str, Tensor], own: Iterable[str]) -> dict[str,
 
 
 def classes_in(state: Mapping[str, Tensor], module: nn.Module, usual: int) -> int:
-    """For how many classes a checkpoint is, seen by the layer that has `usual` outputs in the model.
+    """Return for how many classes a checkpoint is, seen by the layer that has `usual` outputs in the model.
 
     >>> classes_in({"weight": torch.zeros(10, 4)}, nn.Linear(4, 1000), usual=1000)
     10

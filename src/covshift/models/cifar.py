@@ -92,7 +92,7 @@ class ResNet(nn.Module):
         _initialise(self, len(blocks))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Logits of N x 3 x H x W images."""
+        """Return logits of N x 3 x H x W images."""
         x = F.relu(self.norm(self.stem(x)))
         x = self.blocks(x).mean((2, 3))
         logits: Tensor = self.head(self.bias(x))
@@ -100,7 +100,7 @@ class ResNet(nn.Module):
 
 
 def deepen(network: ResNet, depth: int) -> ResNet:
-    """The same function as a deeper network: each stage gets blocks that are the identity until they are trained.
+    """Return the same function as a deeper network: stages get blocks that are the identity until they are trained.
 
     >>> shallow, images = ResNet(depth=8).eval(), torch.randn(2, 3, 32, 32)
     >>> torch.equal(deepen(shallow, 20).eval()(images), shallow(images))
@@ -135,7 +135,7 @@ class ScalarBias(nn.Module):
         self.bias = nn.Parameter(torch.zeros(1))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Add it."""
+        """Add the number."""
         return x + self.bias
 
 
@@ -144,7 +144,7 @@ def _conv(inputs: int, outputs: int, stride: int = 1) -> nn.Conv2d:
 
 
 def _shortcut(x: Tensor, like: Tensor) -> Tensor:
-    """The identity, or every second pixel and channels of zeros up to the shape of `like`."""
+    """Return the identity, or every second pixel and channels of zeros up to the shape of `like`."""
     if x.shape == like.shape:
         return x
     return F.pad(x[:, :, ::2, ::2], (0, 0, 0, 0, 0, like.shape[1] - x.shape[1]))

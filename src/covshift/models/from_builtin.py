@@ -17,13 +17,13 @@ __all__ = ["architecture", "build", "family", "load", "names"]
 
 
 def load(uri: Uri) -> Model:
-    """A network with its weights."""
+    """Return a network with its weights."""
     uri.check_query(*KEYS)
     return as_model(f"builtin:{uri.name}", open_builtin(uri.name))
 
 
 def architecture(uri: Uri, state: State, classes: int | None) -> Model:
-    """The same network, for other weights and as many classes as they have."""
+    """Return the same network, for other weights and as many classes as they have."""
     uri.check_query(*KEYS)
     opened = open_builtin(uri.name)
     classes = classes or classes_in(state, opened.network, opened.card["classes"])
@@ -32,17 +32,17 @@ def architecture(uri: Uri, state: State, classes: int | None) -> Model:
 
 
 def as_model(uri: str, opened: Builtin) -> Model:
-    """What `covshift train` made, with the preprocessing that it was trained with."""
+    """Return what `covshift train` made, with the preprocessing that it was trained with."""
     small = opened.card["recipe"]["data"] == "cifar10"
     resize, size = (None, 32) if small else (IMAGENET.resize, IMAGENET.size)
     return Model(uri, opened.network, Preprocess(resize, size, "bilinear", opened.mean, opened.std))
 
 
 def family(name: str) -> str:
-    """What comes before the variant: resnet20-augmix is a resnet20."""
+    """Return what comes before the variant: resnet20-augmix is a resnet20."""
     return name.partition("-")[0]
 
 
 def build(name: str) -> nn.Module:
-    """The network, for its counts."""
+    """Return the network, for its counts."""
     return without_weights(name)

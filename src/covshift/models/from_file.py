@@ -13,7 +13,7 @@ from covshift.support.uri import Uri
 
 
 def load(uri: Uri) -> Model:
-    """The architecture with the weights of the checkpoint."""
+    """Return the architecture with the weights of the checkpoint."""
     uri.check_query("arch", "classes", *KEYS)
     path = Path(uri.name).expanduser()
     if not uri.query.get("arch"):

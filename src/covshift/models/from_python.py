@@ -19,7 +19,7 @@ AS_IT_IS = IMAGENET.with_(size=0, resize=0)
 
 
 def load(uri: Uri) -> Model:
-    """What the factory returns: a module, a pair of module and `Preprocess`, or a `Model`."""
+    """Open what the factory returns: a module, a pair of module and `Preprocess`, or a `Model`."""
     uri.check_query(*KEYS)
     module_name, colon, name = uri.name.partition(":")
     if not (module_name and colon and name):
@@ -36,7 +36,7 @@ def load(uri: Uri) -> Model:
 
 
 def architecture(uri: Uri, state: State, classes: int | None) -> Model:
-    """The same: a factory decides itself what it builds."""
+    """Return what the factory builds: it decides itself how many classes that has."""
     if classes is not None:
         raise CovshiftError(f"classes= says nothing to {uri.text}; let the function build the model for {classes}")
     return load(uri)

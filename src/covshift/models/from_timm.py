@@ -25,22 +25,22 @@ except ModuleNotFoundError as error:
 
 
 def names() -> list[str]:
-    """All classifiers with weights, each with the tag of its weights."""
+    """Return all classifiers with weights, each with the tag of its weights."""
     return [name for name in timm.list_models(pretrained=True) if timm.get_pretrained_cfg(name).num_classes]
 
 
 def family(name: str) -> str:
-    """The module that holds the model."""
+    """Return the module that holds the model."""
     return str(timm.model_entrypoint(name).__module__.rpartition(".")[2])
 
 
 def build(name: str, **settings: Any) -> nn.Module:
-    """A model without its weights."""
+    """Return a model without its weights."""
     return cast(nn.Module, timm.create_model(name, pretrained=False, **settings))
 
 
 def load(uri: Uri) -> Model:
-    """The model with its weights; `NAME/none` is untrained, the same every time."""
+    """Return the model with its weights; `NAME/none` is untrained, the same every time."""
     uri.check_query(*KEYS)
     name, config, trained = _resolve(uri)
     if not trained:
@@ -60,7 +60,7 @@ def load(uri: Uri) -> Model:
 
 
 def architecture(uri: Uri, state: State, classes: int | None) -> Model:
-    """The model without its weights, with as many classes as the checkpoint has."""
+    """Return the model without its weights, with as many classes as the checkpoint has."""
     uri.check_query(*KEYS)
     name, config, trained = _resolve(uri)
     plain = untrained(partial(build, name), shapes_only=True)
@@ -70,7 +70,7 @@ def architecture(uri: Uri, state: State, classes: int | None) -> Model:
 
 
 def _resolve(uri: Uri) -> tuple[str, Any, bool]:
-    """The full name of a model, its configuration, and whether its weights are wanted."""
+    """Return the full name of a model, its configuration, and whether its weights are wanted."""
     name, slash, wanted = uri.name.partition("/")
     if slash and wanted.lower() != NONE:
         raise CovshiftError(f"expected timm:{name}, timm:{name}.TAG or timm:{name}/{NONE}, got {uri.text!r}")

@@ -25,12 +25,12 @@ NONE = "none"
 
 
 def names() -> list[str]:
-    """All classifiers."""
+    """Return all classifiers."""
     return cast(list[str], torchvision.models.list_models(module=torchvision.models))
 
 
 def weights_of(name: str) -> list[str]:
-    """The weights of a model, the default first."""
+    """Return the weights of a model, the default first."""
     known = torchvision.models.get_model_weights(name)
     # Some are of a backbone only, and have no classes.
     found = [weights.name for weights in known if weights.meta["categories"]]
@@ -39,12 +39,12 @@ def weights_of(name: str) -> list[str]:
 
 
 def family(name: str) -> str:
-    """The module that holds the model."""
+    """Return the module that holds the model."""
     return str(torchvision.models.get_model_builder(name).__module__.rpartition(".")[2])
 
 
 def build(name: str, **settings: Any) -> nn.Module:
-    """A model without its weights, as torchvision makes it for them."""
+    """Return a model without its weights, as torchvision makes it for them."""
     if family(name) in ("googlenet", "inception"):
         # Their weights were trained on inputs from -1 to 1; the model itself brings ImageNet's range there.
         settings = {"transform_input": True, "init_weights": False} | settings
@@ -52,7 +52,7 @@ def build(name: str, **settings: Any) -> nn.Module:
 
 
 def load(uri: Uri) -> Model:
-    """The model with its weights; `NAME/none` is untrained, the same every time."""
+    """Return the model with its weights; `NAME/none` is untrained, the same every time."""
     uri.check_query(*KEYS)
     name, weights = _resolve(uri)
     if weights is None:
@@ -61,7 +61,7 @@ def load(uri: Uri) -> Model:
 
 
 def architecture(uri: Uri, state: State, classes: int | None) -> Model:
-    """The model without its weights, with as many classes, heads and patches as the checkpoint has."""
+    """Return the model without its weights, with as many classes, heads and patches as the checkpoint has."""
     uri.check_query(*KEYS)
     name, weights = _resolve(uri)
     settings: dict[str, Any] = {}
@@ -77,7 +77,7 @@ def architecture(uri: Uri, state: State, classes: int | None) -> Model:
 
 
 def _resolve(uri: Uri) -> tuple[str, Any]:
-    """The name of the model, and its weights as torchvision knows them."""
+    """Return the name of the model, and its weights as torchvision knows them."""
     name, slash, wanted = uri.name.partition("/")
     if name not in names():
         raise unknown("torchvision model", name, names())

@@ -16,27 +16,27 @@ from covshift.support.uri import Uri, escape
 
 
 def names() -> list[str]:
-    """All models of the paper."""
+    """Return all models of the paper."""
     return list(ENTRIES)
 
 
 def family(name: str) -> str:
-    """Of architectures."""
+    """Return the family of architectures that a model belongs to."""
     return find(name).family
 
 
 def build(name: str) -> nn.Module:
-    """The model, for its counts."""
+    """Return the model, for its counts."""
     return find(name).build()
 
 
 def weights_of(name: str) -> list[str]:
-    """The published files, if there are any."""
+    """Return the published files, if there are any."""
     return [file.name for file in find(name).files]
 
 
 def about(name: str) -> dict[str, Any]:
-    """Where the weights are, whose, and what they expect of images; what nobody has published is left out."""
+    """Return where the weights are, whose, and what they expect of images; what nobody has published is left out."""
     entry = find(name)
     found = {
         "address": [file.by_hand for file in entry.files] or [entry.page] * bool(entry.page),
@@ -51,7 +51,7 @@ def about(name: str) -> dict[str, Any]:
 
 
 def load(uri: Uri) -> Model:
-    """The model with its published weights, or with those of a file in the same layout."""
+    """Return the model with its published weights, or with those of a file in the same layout."""
     uri.check_query("file", *KEYS)
     entry = find(uri.name)
     named = uri.query.get("file")

@@ -18,7 +18,7 @@ GROUPS = 32
 
 
 def imagenet_resnet(depth: int, norm: Norm, classes: int = 1000) -> nn.Module:
-    """A ResNet of 50, 101 or 152 layers with "batch", "group" or, for none, "fixup" normalisation."""
+    """Return a ResNet of 50, 101 or 152 layers with "batch", "group" or, for none, "fixup" normalisation."""
     if depth not in BLOCKS:
         raise CovshiftError(f"expected a depth of {', '.join(map(str, BLOCKS))}, got {depth}")
     if norm == "fixup":
@@ -76,7 +76,7 @@ class FixupResNet(nn.Module):
         _initialise(self, sum(blocks))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Logits of N x 3 x H x W images."""
+        """Return logits of N x 3 x H x W images."""
         x = F.max_pool2d(F.relu(self.bias1(self.conv1(x))), 3, 2, padding=1)
         x = self.stages(x).mean((2, 3))
         logits: Tensor = self.fc(self.bias2(x))

@@ -11,12 +11,11 @@ from rich.console import Console
 from rich.table import Table
 
 from covshift.models.base import count
-from covshift.models.open import SOURCES
+from covshift.models.open import LISTED, SOURCES
 from covshift.models.untrained import untrained
 from covshift.support.errors import CovshiftError
 from covshift.support.progress import progress_bar
 
-_LISTED = ("builtin", "torchvision", "zoo")
 _HINT = "timm's: covshift models 'timm:resnet*'; checkpoints: file:PATH?arch=…; your own code: py:module:function"
 
 
@@ -31,12 +30,12 @@ class Row(NamedTuple):
     about: dict[str, Any] = {}  # noqa: RUF012
 
     def as_dict(self) -> dict[str, Any]:
-        """For programs; a source may know more of its models."""
+        """Return the columns for programs; a source may know more about its models."""
         return {name: value for name, value in self._asdict().items() if name != "about"} | self.about
 
 
 def find(pattern: str | None = None) -> list[Row]:
-    """The models whose URI or name fits a shell pattern or, without stars, contains it.
+    """Return the models whose URI or name fits a shell pattern or, without stars, contains it.
 
     timm's are thousands, and looked through only by a pattern that begins with "timm:".
 
@@ -45,7 +44,7 @@ def find(pattern: str | None = None) -> list[Row]:
 about={})]
     """
     pattern = pattern or "*"
-    sources = ("timm",) if pattern.startswith("timm:") else _LISTED
+    sources = ("timm",) if pattern.startswith("timm:") else LISTED
     # A source that can be listed has these functions: names, family, build and, where there is more to say,
     # weights_of and about.
     rooms: dict[str, Any] = {source: import_module(SOURCES[source]) for source in sources}

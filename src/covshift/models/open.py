@@ -19,7 +19,13 @@ SOURCES = {
     "file": "covshift.models.from_file",
     "py": "covshift.models.from_python",
 }
-"""Where models come from: what a URI begins with, and the module that opens it, imported when it is needed."""
+"""What a model's URI begins with, and the module that opens it, imported when it is needed.
+
+A new source is a line here and a module with the functions of `Source`.
+"""
+
+LISTED = ("builtin", "torchvision", "zoo")
+"""The sources whose models are listed unless another one is asked for."""
 
 State = dict[str, Tensor]
 
@@ -27,17 +33,17 @@ _EXAMPLE = "torchvision:resnet50"
 
 
 class Source(Protocol):
-    """What the modules of the table hold."""
+    """The functions that the modules of the table hold; one without `architecture` cannot be named by arch=."""
 
     def load(self, uri: Uri) -> Model:
-        """The model with its weights; the query's settings of the preprocessing are not applied yet."""
+        """Return the model with its weights; the query's settings of the preprocessing are not applied yet."""
 
     def architecture(self, uri: Uri, state: State, classes: int | None) -> Model:
-        """The model without its weights, made to take those of a checkpoint."""
+        """Return the model without its weights, made to take those of a checkpoint."""
 
 
 def source(uri: Uri) -> Source:
-    """The module that opens a URI."""
+    """Return the module that opens a URI."""
     if uri.source not in SOURCES:
         raise unknown("model source", uri.source, SOURCES)
     return cast(Source, import_module(SOURCES[uri.source]))

@@ -10,7 +10,7 @@ KEYS = ("mean", "std", "size", "resize", "interpolation")
 
 
 def preprocessing(uri: Uri) -> dict[str, Any]:
-    """The preprocessing that the query asks for, as keywords of `Preprocess.with_`.
+    """Return the preprocessing that the query asks for, as keywords of `Preprocess.with_`.
 
     >>> preprocessing(Uri("", "torchvision", "resnet50", {"size": "256", "mean": "0.5,0.5,0.5"}))
     {'mean': (0.5, 0.5, 0.5), 'size': 256}

@@ -37,7 +37,7 @@ class Distance:
 def wasserstein(
     source: Statistics | Covariances, target: Statistics | Covariances, *, normalized: bool = False, eps: float = EPS
 ) -> Distance:
-    """The Wasserstein-2 distance W₂ between the two, taken as Gaussians; diagonal ones if they are `Statistics`.
+    """Return the Wasserstein-2 distance W₂ between the two, taken as Gaussians; diagonal ones if they are `Statistics`.
 
     A layer's distance is the root of the sum over its channels. Layers that `target` has never seen are left out.
 
@@ -71,7 +71,7 @@ def wasserstein(
 
 
 def jeffrey(source: Statistics, target: Statistics, *, eps: float = EPS) -> Distance:
-    """The Jeffrey divergence: the mean of both Kullback-Leibler divergences between diagonal Gaussians.
+    """Return the Jeffrey divergence: the mean of both Kullback-Leibler divergences between diagonal Gaussians.
 
     A layer's divergence is the sum over its channels.
 
@@ -93,7 +93,7 @@ def jeffrey(source: Statistics, target: Statistics, *, eps: float = EPS) -> Dist
 
 
 def gaussian(mean_s: Tensor, cov_s: Tensor, mean_t: Tensor, cov_t: Tensor) -> Tensor:
-    """W₂ between two Gaussians with full covariances [channels, channels], in double precision.
+    """Return W₂ between two Gaussians with full covariances [channels, channels], in double precision.
 
     >>> eye = torch.eye(2)
     >>> gaussian(torch.zeros(2), eye, torch.tensor([3.0, 0.0]), 25 * eye)  # √(3² + 2·(5 - 1)²)
@@ -132,7 +132,7 @@ def _divide(a: Tensor, b: Tensor) -> Tensor:
 
 
 def seen_layers(source: object, target: object) -> list[str]:
-    """The layers that the target has reached; an error if there are none, or if the two do not belong together."""
+    """Return the layers that the target has reached; raise if there are none, or if the two do not belong together."""
     if not isinstance(source, Statistics) or not isinstance(target, Statistics):
         raise CovshiftError(f"expected two Statistics, got {type(source).__name__} and {type(target).__name__}")
     source.check_same_layers(target)

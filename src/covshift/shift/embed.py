@@ -23,7 +23,7 @@ class Point(NamedTuple):
 def embed(
     conditions: Mapping[str, Statistics], source: Statistics, *, perplexity: float | None = None, seed: int = 0
 ) -> dict[str, Point]:
-    """The t-SNE of the statistics of conditions, by the normalised Wasserstein distance over all layers together.
+    """Map the statistics of conditions by t-SNE and the normalised Wasserstein distance over all layers together.
 
     Args:
         conditions: from a name, such as "fog 3", to `estimate(model, loader)` on these images.
@@ -51,7 +51,7 @@ def embed(
 
 
 def _coordinates(target: Statistics, source: Statistics) -> NDArray[np.float64]:
-    """Between points (μ_t/σ_s, σ_t/σ_s), the Euclidean distance is the normalised Wasserstein distance."""
+    """Return (μ_t/σ_s, σ_t/σ_s), between which the Euclidean distance is the normalised Wasserstein distance."""
     seen_layers(source, target)  # complains where there are none; those that were not reached are where the source is
     parts = []
     for path, moments in target.items():

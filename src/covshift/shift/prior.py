@@ -56,7 +56,7 @@ def search(
     cache: str | os.PathLike[str] | None = None,
     progress: bool = True,
 ) -> Search:
-    """The best N for batches of `size` images on the holdout corruptions of labelled clean images.
+    """Return the best N for batches of `size` images on the holdout corruptions of labelled clean images.
 
     Args:
         model: what `open_model` returned, or any classifier in eval mode.

@@ -34,7 +34,7 @@ def best_prior(
     alpha: float = 0.05,
     normalized: bool = False,
 ) -> Best:
-    """The one N for all channels given that makes the sum of their errors E[W₂²] least.
+    """Return the one N for all channels given that makes the sum of their errors E[W₂²] least.
 
     Args:
         n: images in a batch.
@@ -76,7 +76,7 @@ def best_layer_prior(
     alpha: float = 0.05,
     normalized: bool = True,
 ) -> Best:
-    """The one N for a whole model: the one with the least root of the bound, averaged over the layers.
+    """Return the one N for a whole model: the one with the least root of the bound, averaged over the layers.
 
     Args:
         n: images in a batch.
@@ -127,7 +127,7 @@ def simulate(
     *,
     alpha: float = 0.05,
 ) -> Simulation:
-    """The paper's simulation: one small picture of √L over n, a line for each N, for every (shift, ratio).
+    """Return the paper's simulation: one small picture of √L over n, a line for each N, for every (shift, ratio).
 
     >>> simulate(shifts=[0, 1], ratios=[1, 2], n=[1, 8]).lower.shape
     (2, 2, 2, 9)

@@ -46,7 +46,7 @@ def bounds(
     normalized: bool = False,
     eps: float = EPS,
 ) -> Bounds:
-    """L and U of Proposition 1, for every channel on its own; sum over channels for the multivariate bounds.
+    """Return L and U of Proposition 1, for every channel on its own; sum over channels for the multivariate bounds.
 
     L holds always. U takes σ̄² to be above what it falls below with probability α/2.
 
@@ -98,7 +98,7 @@ def expected(
     normalized: bool = False,
     eps: float = EPS,
 ) -> Expectation:
-    """E[W₂²] by Monte Carlo; the same draws serve every N, so that curves over N are smooth.
+    """Return E[W₂²] by Monte Carlo; the same draws serve every N, so that curves over N are smooth.
 
     Args:
         n: images in a batch, from 1 to infinity.
@@ -148,7 +148,7 @@ def layer_bounds(
     *,
     normalized: bool = False,
 ) -> dict[str, Bounds]:
-    """The multivariate bounds for every layer: summed over its channels, of the shape of n and N together.
+    """Return the multivariate bounds for every layer: summed over its channels, of the shape of n and N together.
 
     Layers that `target` has never seen are left out.
 
@@ -194,7 +194,7 @@ def _check(*numbers: Numbers) -> list[Array]:
 
 
 def as_array(value: Numbers, name: str) -> Array:
-    """Numbers as doubles; else an error that calls them by their name."""
+    """Return numbers as doubles, or raise an error that names them."""
     try:
         return np.asarray(value.detach().cpu() if isinstance(value, torch.Tensor) else value, np.float64)
     except (TypeError, ValueError):
@@ -207,19 +207,19 @@ def _brief(value: Array) -> str:
 
 
 def _weights(n: Array, N: Array) -> tuple[Array, Array]:
-    """N/(N+n) and 1/(N+n), also where n or N is infinite."""
+    """Return N/(N+n) and 1/(N+n), also where n or N is infinite."""
     with np.errstate(invalid="ignore"):
         return np.where(np.isinf(N), 1.0, N / (N + n)), 1 / (N + n)
 
 
 def _times(N: Array, var: Array) -> Array:
-    """N·σ², with ∞·0 = 0."""
+    """Return N·σ², with ∞·0 = 0."""
     with np.errstate(invalid="ignore"):
         return np.where(var == 0, 0.0, N * var)
 
 
 def _of_the_mean(given: list[Array]) -> Array:
-    """E[(μ̄ - μ_t)²]: the bias that the source brings, and the noise of the batch."""
+    """Return E[(μ̄ - μ_t)²]: the bias that the source brings, and the noise of the batch."""
     n, N, mu_s, _, mu_t, var_t = given
     source, share = _weights(n, N)
     moved: Array = source**2 * (mu_t - mu_s) ** 2 + (1 - source) * share * var_t
@@ -227,7 +227,7 @@ def _of_the_mean(given: list[Array]) -> Array:
 
 
 def _typical(given: list[Array]) -> Array:
-    """√E[σ̄²]."""
+    """Return √E[σ̄²]."""
     n, N, _, var_s, _, var_t = given
     source, share = _weights(n, N)
     root: Array = np.sqrt(source * var_s + np.maximum(1 - source - share, 0) * var_t)

@@ -96,7 +96,7 @@ class Stage(nn.Module):
         self.merge = run_of_blocks(4 * width, width, 1, stride)
 
     def forward(self, x: Tensor) -> Tensor:
-        """The sides must be even."""
+        """Return the sides must be even."""
         big = F.interpolate(self.big(x), scale_factor=2, mode="nearest")
         y: Tensor = self.merge(F.relu(self.little(x) + big))
         return y
@@ -125,7 +125,7 @@ class AssembleResNet(nn.Module):
         self.fc = nn.Linear(32 * width, classes)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Logits of N x 3 x H x W images."""
+        """Return logits of N x 3 x H x W images."""
         x = self.pool(F.relu(self.stem(x)))
         for stage in self.stages:
             x = stage(x)

@@ -27,7 +27,7 @@ def scopes(network: AssembleResNet) -> dict[str, str]:
 
 
 def names(network: AssembleResNet) -> dict[str, str]:
-    """What TensorFlow calls each of our tensors.
+    """Return what TensorFlow calls each of our tensors.
 
     >>> names(AssembleResNet(width=8))["stages.0.big.1.expand.conv.weight"]
     'resnet_model/stage1/big1/conv2d_6/kernel'
@@ -53,7 +53,7 @@ def _norm(own: str, scope: str) -> dict[str, str]:
 
 
 def read_assemble(path: Path) -> State:
-    """The weights from TensorFlow's checkpoint, or from a file of torch with our names."""
+    """Return the weights from TensorFlow's checkpoint, or from a file of torch with our names."""
     if not is_tensorflow(path):
         return read_state(path)
     network = untrained(AssembleResNet, shapes_only=True)

@@ -35,12 +35,12 @@ class File:
 
 
 def published(url: str, sha256: str = "") -> File:
-    """A file that keeps its name."""
+    """Return a file that keeps its name."""
     return File(url, url.rpartition("/")[2], sha256)
 
 
 def on_drive(identity: str, name: str) -> File:
-    """A file on Google Drive, which asks twice before it gives a large one away."""
+    """Return a file on Google Drive, which asks twice before it gives a large one away."""
     url = f"https://drive.usercontent.google.com/download?id={identity}&export=download&confirm=t"
     return File(url, name, page=f"https://drive.google.com/file/d/{identity}/view")
 

@@ -10,7 +10,7 @@ from covshift.support.errors import CovshiftError
 
 
 def fetch(entry: Entry) -> Path:
-    """The first file of an entry on this machine; what is missing is downloaded, once.
+    """Return the first file of an entry on this machine; what is missing is downloaded, once.
 
     Raises:
         CovshiftError: if nobody has published weights, or they cannot be had; it says what to do instead.

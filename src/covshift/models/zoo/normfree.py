@@ -17,7 +17,7 @@ _NOBODY = "nobody has published weights"
 
 
 def read_tensorpack(path: Path) -> State:
-    """A group-normalised ResNet from tensorpack's npz file, or from a checkpoint of torch.
+    """Return a group-normalised ResNet from tensorpack's npz file, or from a checkpoint of torch.
 
     There, weights are stored as TensorFlow has them, and images are BGR; here the stem is turned round instead.
     """
@@ -39,7 +39,7 @@ def read_tensorpack(path: Path) -> State:
 
 
 def _from_tensorpack(name: str) -> str:
-    """The name that torchvision has for a tensor.
+    """Return the name that torchvision has for a tensor.
 
     >>> _from_tensorpack("group0/block2/conv3/gn/gamma"), _from_tensorpack("group3/block0/convshortcut/W")
     ('layer1.2.bn3.weight', 'layer4.0.downsample.0.weight')
@@ -61,7 +61,7 @@ def _from_tensorpack(name: str) -> str:
 
 
 def from_fixup(state: State) -> State:
-    """The names of our module for those of the authors': layer1.0.conv1.weight, bias1."""
+    """Return the names of our module for those of the authors': layer1.0.conv1.weight, bias1."""
 
     def ours(name: str) -> str:
         name = re.sub(r"^layer(\d)\.", lambda found: f"stages.{int(found[1]) - 1}.", name.removeprefix("module."))

@@ -40,7 +40,7 @@ def simclr_resnet(depth: int) -> nn.Module:
 
 
 def layers(depth: int) -> Iterator[tuple[str, str]]:
-    """The convolutions and their norms, by torchvision's names, in the order in which SimCLR makes them.
+    """Yield the convolutions and their norms, by torchvision's names, in the order in which SimCLR makes them.
 
     >>> list(layers(50))[:3]
     [('conv1', 'bn1'), ('layer1.0.downsample.0', 'layer1.0.downsample.1'), ('layer1.0.conv1', 'layer1.0.bn1')]
@@ -86,7 +86,7 @@ def convert(tensors: State, depth: int, path: Path) -> State:
 
 
 def read_simclr(depth: int, path: Path) -> State:
-    """The weights from TensorFlow's checkpoint, or from a file of torch that somebody has converted."""
+    """Return the weights from TensorFlow's checkpoint, or from a file of torch that somebody has converted."""
     if not is_tensorflow(path):
         return read_state(path)
     return convert(read_tensors(path, lambda name: bool(_WANTED.fullmatch(name))), depth, path)

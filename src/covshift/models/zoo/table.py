@@ -17,7 +17,7 @@ ENTRIES = {
 
 
 def find(name: str) -> Entry:
-    """The entry of this name."""
+    """Return the entry of this name."""
     if name not in ENTRIES:
         raise unknown("model of the zoo", name, ENTRIES)
     return ENTRIES[name]

@@ -38,7 +38,7 @@ class Place(NamedTuple):
 
 
 def prefix_of(path: Path) -> Path:
-    """What the files of a checkpoint have in common; a user may name any of them.
+    """Return what the files of a checkpoint have in common; a user may name any of them.
 
     >>> prefix_of(Path("r50/model.ckpt-37535.data-00000-of-00001")).name
     'model.ckpt-37535'
@@ -51,17 +51,17 @@ def prefix_of(path: Path) -> Path:
 
 
 def is_tensorflow(path: Path) -> bool:
-    """Whether there is such a checkpoint."""
+    """Return whether there is such a checkpoint."""
     return _index(path).is_file()
 
 
 def list_tensors(path: Path) -> dict[str, Place]:
-    """What a checkpoint holds, by name; its data are not looked at."""
+    """Return what a checkpoint holds, by name; its data are not looked at."""
     return _read_index(_index(path))[1]
 
 
 def read_tensors(path: Path, wanted: Callable[[str], bool] = lambda name: True) -> dict[str, Tensor]:
-    """The tensors of a checkpoint whose names are wanted.
+    """Return the tensors of a checkpoint whose names are wanted.
 
     Raises:
         CovshiftError: if it is no such checkpoint, or bytes are missing or damaged.
@@ -104,7 +104,7 @@ def _read(data: Path, place: Place, name: str) -> NDArray[Any]:
 
 
 def _read_index(index: Path) -> tuple[int, dict[str, Place]]:
-    """The number of data files, and all entries."""
+    """Return the number of data files, and all entries."""
     try:
         table = index.read_bytes()
     except OSError as error:
@@ -135,7 +135,7 @@ def _block(table: bytes, offset: int, size: int) -> bytes:
 
 
 def _entries(block: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """The keys and values of a block; the places to begin at, which end it, are for searching."""
+    """Yield the keys and values of a block; the places to begin at, which end it, are for searching."""
     end = len(block) - 4 - 4 * int.from_bytes(block[-4:], "little")
     at, key = 0, b""
     while at < end:
@@ -165,7 +165,7 @@ def _varint(buffer: bytes, at: int) -> tuple[int, int]:
 
 
 def _fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """The fields of a protocol buffer: numbers of any kind, and bytes."""
+    """Yield the fields of a protocol buffer: numbers of any kind, and bytes."""
     at = 0
     while at < len(message):
         tag, at = _varint(message, at)

@@ -65,7 +65,7 @@ def build(name: str) -> nn.Module:
 
 
 def _undotted(state: State) -> State:
-    """The names of DenseNet's layers since module names may have no dots: norm.1 has become norm1."""
+    """Return the names of DenseNet's layers since module names may have no dots: norm.1 has become norm1."""
     return {re.sub(r"(denselayer\d+\.(?:norm|conv))\.(\d)\.", r"\1\2.", key): value for key, value in state.items()}
 
 
