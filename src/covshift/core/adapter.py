@@ -26,7 +26,6 @@ from covshift.core.places import (
     find_layers,
     give_back,
     mix_all,
-    module_of,
     not_finite,
     one_value,
     refuse_to_copy,
@@ -294,7 +293,7 @@ def adapt(model: nn.Module, policy: Policy, *, layers: Patterns = None, only: On
     check_policy(policy)
     model = module_of(model)
     found = find_layers(model, layers, only)
-    check_not_compiled(module_of(model))
+    check_not_compiled(model)
     return Adapter(model, policy, found)
 
 
