@@ -18,7 +18,7 @@ from covshift.bench.methods import PRIORS, parse_method
 from covshift.bench.results.frame import frame
 from covshift.bench.run import run
 from covshift.bench.settings import Settings
-from covshift.cli.bench import table
+from covshift.bench.summary import table
 from covshift.data import CLEAN, Condition, open_data
 from covshift.data.selection import Selection, choose
 from covshift.models import Model, open_model

@@ -13,8 +13,8 @@ from covshift.bench.results.merge import merge
 from covshift.bench.results.store import Store, watch
 from covshift.bench.run import run
 from covshift.bench.settings import Settings
+from covshift.bench.summary import status, table
 from covshift.cli.bench import merge as merge_command
-from covshift.cli.bench import status, table
 from covshift.support.errors import CovshiftError
 
 CHANGES = {"corruptions": "fog,spatter,snow,saturate", "severities": "1,5"}

@@ -1,17 +1,17 @@
 """What `covshift bench` does with its arguments."""
 
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from covshift.bench.engines.together import together
 from covshift.bench.engines.where import Shard, Where
-from covshift.bench.results.merge import shards_in
-from covshift.bench.results.metrics import Baseline, baseline_of
-from covshift.bench.results.store import Store, holds_a_run
-from covshift.bench.results.table import overview, tables, write
-from covshift.bench.suite import BUILTIN, open_runs, read_runs, run_folders
-from covshift.support.errors import CovshiftError, Stopped, plural
+from covshift.bench.suite import BUILTIN, read_runs
+from covshift.bench.summary import read_baseline, status_of_run
+from covshift.bench.summary import rows as rows
+from covshift.bench.summary import status as status
+from covshift.bench.summary import table as table
+from covshift.support.errors import CovshiftError
 
 
 def given(**values: Any) -> dict[str, Any]:
@@ -69,27 +69,8 @@ def bench(
         if not is_first():
             return ""  # one of the ranks shows the table
     if where.shard:
-        return "\n\n".join(_status(where.folder(out / name)) for name in runs)
+        return "\n\n".join(status_of_run(where.folder(out / name)) for name in runs)
     return table(out, "text", baseline)
-
-
-@contextmanager
-def together(where: Where, out: Path) -> Iterator[None]:
-    """A block of runs in `out`, which share the ranks of torchrun or one connection to Ray."""
-    from covshift.bench.engines.torchrun import joined
-    from covshift.support.allocator import keep_freed_memory
-
-    keep_freed_memory()
-    try:
-        with ExitStack() as stack:
-            stack.enter_context(joined())
-            if where.engine == "ray":
-                from covshift.bench.engines.ray import cluster
-
-                stack.enter_context(cluster(where))
-            yield
-    except KeyboardInterrupt:
-        raise Stopped(f"stopped; what is done is in {out}, and the same command goes on from there") from None
 
 
 def merge(folders: Sequence[Path], out: Path | None) -> str:
@@ -97,40 +78,6 @@ def merge(folders: Sequence[Path], out: Path | None) -> str:
     from covshift.bench.results.merge import merge
 
     return "\n\n".join(map(status, merge(folders, out)))
-
-
-def table(folder: Path, form: str, baseline: Path | None = None) -> str:
-    """The table of a run folder, or of a folder of runs: a line for each."""
-    runs, yardstick = open_runs(folder), read_baseline(baseline) if baseline else None
-    if len(runs) > 1:
-        return write([overview({name: (store.rows(), store.run) for name, store in runs.items()}, yardstick)], form)
-    (store,) = runs.values()
-    return write(tables(store.rows(), store.run, yardstick), form)
-
-
-def rows(folder: Path) -> str:
-    """The rows of a run folder, or of all in a folder, as JSON lines."""
-    return "\n".join(row.model_dump_json() for store in open_runs(folder).values() for row in store.rows())
-
-
-def status(folder: Path) -> str:
-    """How far a run is, or each in a folder, or each of its shards as long as they are not merged."""
-    folders = [] if holds_a_run(folder) else shards_in(folder)
-    return "\n\n".join(map(_status, folders or run_folders(folder)))
-
-
-def _status(folder: Path) -> str:
-    store, shard = Store(folder), Shard.named(folder)
-    plan = store.run.settings.plan
-    names = plan.names_of(shard.part(plan.conditions) if shard else plan.conditions)
-    done = store.done()
-    left = [name for name in names if name not in done]
-    seconds = sum(row.seconds for row in store.rows())
-    lines = [
-        f"{folder}: {store.run.settings.model} on {store.run.settings.data}",
-        f"{len(names) - len(left)} of {plural(len(names), 'cell')} done in {seconds / 60:.1f} min of work",
-    ]
-    return "\n".join([*lines, *([f"next: {left[0]}"] if left else [])])
 
 
 def only_one(folders: Sequence[Path | None]) -> None:
@@ -145,8 +92,3 @@ def kind(**wanted: bool) -> str:
     if len(names) > 1:
         raise CovshiftError(f"expected one kind of table, got {' and '.join(f'--{name}' for name in names)}")
     return names[0] if names else "text"
-
-
-def read_baseline(folder: Path) -> Baseline:
-    """The run that others are measured against."""
-    return baseline_of(Store(folder).rows(), folder.resolve().name)

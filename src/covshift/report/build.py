@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from covshift.bench.measure import Shift, measure, read_shift
-from covshift.cli.bench import read_baseline
+from covshift.bench.summary import read_baseline
 from covshift.report.bundle import check_installed
 from covshift.report.gather import Gathered, Result, gather
 from covshift.report.metric import metric

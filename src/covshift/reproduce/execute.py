@@ -117,8 +117,9 @@ def reproduce(
         kind: of the table: text, markdown or json.
         where: the engine that computes.
     """
+    from covshift.bench.engines.together import together
     from covshift.bench.engines.torchrun import from_first, is_first
-    from covshift.cli.bench import status, together
+    from covshift.bench.summary import status
 
     runs, missing = plan(found, places)
     if dry:
