@@ -16,6 +16,7 @@ from covshift.bench.engines.local import LocalEngine
 from covshift.bench.engines.torchrun import RankEvaluator, check_alike, follow, is_first, joined, leading, own_device
 from covshift.bench.engines.where import HERE, Where
 from covshift.bench.evaluate import Evaluator
+from covshift.bench.methods import NONE
 from covshift.bench.results.store import Run, Store, holds_a_run, watch
 from covshift.bench.screen import Screen
 from covshift.bench.settings import FREE, PLANNED, Settings
@@ -62,7 +63,7 @@ def run(
         data = open_data(settings.data)
         if data.remark:
             screen.say(data.remark)
-        if data.caution and any(method.kind != "none" for method in settings.all_methods):
+        if data.caution and any(method.adapts for method in settings.all_methods):
             screen.say(f"note: {data.caution}")
         if extend:
             settings = with_held(settings, out)
@@ -131,8 +132,9 @@ def fit(settings: Settings, data: Data, say: Callable[[str], None] = lambda text
         if not data.has(condition):
             what = "clean images" if condition == CLEAN else f"condition {condition}"
             raise CovshiftError(f"{data.uri} has no {what}; say where clean images are: {data.uri}?clean=folder:DIR")
-    if not data.has(CLEAN) and any(method.kind == "reverse" for method in fitted.all_methods):
-        raise CovshiftError(f"method reverse needs clean images; say where they are: {data.uri}?clean=folder:DIR")
+    for method in fitted.all_methods:
+        if method.needs_clean and not data.has(CLEAN):
+            raise CovshiftError(f"method {method} needs clean images; say where they are: {data.uri}?clean=folder:DIR")
     return fitted
 
 
@@ -145,11 +147,11 @@ def check_together(model: Model, data: Data, settings: Settings, where: Where = 
             raise CovshiftError("ranks cannot skip broken pictures together; remove these, or run without torchrun")
         check_alike([model.digest, data.digest])
     model.check_classes(data.classes, data.uri)
-    if any(method.kind != "none" for method in settings.all_methods):
+    if any(method.adapts for method in settings.all_methods):
         try:
             find_layers(model.module)
         except CovshiftError as error:
-            raise CovshiftError(f"{error}; evaluate it with --methods none") from error
+            raise CovshiftError(f"{error}; evaluate it with --methods {NONE}") from error
 
 
 def make_evaluator(settings: Settings, model: Model, data: Data, screen: Screen, share: float = 1) -> Evaluator:

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from covshift.bench.methods import PARTIAL_PRIOR, Method
+from covshift.bench.methods import PARTIAL_PRIOR, Method, Prior
 from covshift.data.base import Labels
 from covshift.data.selection import Order, choose
 from covshift.doctor.case import Case
@@ -78,10 +78,15 @@ def variety(labels: Labels, window: int) -> float:
 
 def _smallest_batch(case: Case) -> Method | None:
     """The method of the run that suffers most from sorted images, with N."""
-    small = [method for method in case.settings.all_methods if method.n is not None and method.kind != "none"]
+    small = [method for method in case.settings.all_methods if method.adapts and method.n is not None]
     if not small:
         return None
-    return min(small, key=lambda method: (method.n or 0, method.prior or 0)).with_prior(PARTIAL_PRIOR)
+    return min(small, key=lambda method: (method.n or 0, _weight(method.prior))).with_prior(PARTIAL_PRIOR)
+
+
+def _weight(prior: Prior | None) -> float:
+    """Return N as a number to sort by; one that each layer chooses counts as the usual one."""
+    return PARTIAL_PRIOR if prior == "auto" else prior or 0
 
 
 def _error(case: Case, method: Method, order: Order) -> float:

@@ -7,7 +7,7 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
-from covshift.bench.methods import SCENARIOS, parse_method
+from covshift.bench.methods import SCENARIOS, Prior, parse_method
 from covshift.bench.results.metrics import AS_PUBLISHED, Baseline, Rate, mce, mean_rate, rate
 from covshift.bench.results.store import Row, Run, Store
 from covshift.bench.suite import run_folders
@@ -101,10 +101,10 @@ class Result:
     @property
     def adaptable(self) -> bool:
         """Whether the model is known to hold statistics: other methods than `none` take them."""
-        return any(method.kind != "none" for method in self.run.settings.all_methods)
+        return any(method.adapts for method in self.run.settings.all_methods)
 
     @cached_property
-    def prior(self) -> float | None:
+    def prior(self) -> Prior | None:
         """N of partial adaptation."""
         return next((row.prior for row in self.rows if row.method == "partial"), None)
 
@@ -150,7 +150,7 @@ class Result:
         """The methods with statistical batches of n images and a prior of N, by (n, N); N = ∞ is no adaptation."""
         parsed = {name: parse_method(name) for name in self.methods if name.startswith("batch:")}
         found = {(each.n or 0, each.prior or 0.0): name for name, each in parsed.items()}
-        return {key: name for key, name in found.items() if math.isfinite(key[1])}
+        return {(n, prior): name for (n, prior), name in found.items() if prior != "auto" and math.isfinite(prior)}
 
 
 class Gathered(NamedTuple):

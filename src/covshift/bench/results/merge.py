@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from covshift.bench.results.store import Row, Store, check_same, holds_a_run
+from covshift.bench.methods import as_text
 from covshift.bench.engines.where import Shard
 from covshift.support.errors import CovshiftError
 
@@ -48,9 +49,9 @@ def _merge(parts: Sequence[Path], out: Path) -> None:
         _check_agree(rows.get(row.cell, row), row, out)
     chosen = {method.name for method in merged.run.settings.plan.chosen}
     for method in chosen:
-        priors = {row.prior or 0 for row in [*rows.values(), *merged.rows()] if row.method == method}
+        priors = {as_text(row.prior) for row in [*rows.values(), *merged.rows()] if row.method == method}
         if len(priors) > 1:
-            found = " and ".join(f"{prior:g}" for prior in sorted(priors))
+            found = " and ".join(sorted(priors))
             raise CovshiftError(
                 f"{method} was run with N = {found}; the parts did not choose N on the same holdout corruptions, and "
                 "their rows do not belong together"

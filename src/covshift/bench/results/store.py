@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from covshift.bench.methods import PARTIAL_PRIOR
+from covshift.bench.methods import PARTIAL_PRIOR, Prior
 from covshift.bench.settings import FREE, PLANNED, Settings
 from covshift.support.errors import CovshiftError
 from covshift.support.files import replacing
@@ -37,7 +37,7 @@ class Row(BaseModel):
     severity: int
     method: str
     n: int | None
-    prior: float | None
+    prior: Prior | None
     images: int
     top1_errors: int
     top5_errors: int

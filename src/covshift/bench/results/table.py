@@ -10,8 +10,8 @@ from rich.console import Console
 from rich.table import Table as RichTable
 
 from covshift.bench.results import metrics
-from covshift.bench.evaluate import TOP
-from covshift.bench.methods import SCENARIOS, batch, grid, parse_method
+from covshift.bench.evaluation import TOP
+from covshift.bench.methods import SCENARIOS, as_text, batch, grid, parse_method
 from covshift.bench.results.metrics import AS_PUBLISHED, Baseline, Rate, mean_rate, rate
 from covshift.bench.results.store import Row, Run
 from covshift.corruptions import names
@@ -150,7 +150,7 @@ def grid_table(rows: Sequence[Row], run: Run) -> Table:
     wanted = [Condition(c, s) for c in run.settings.corruptions if c in names("test") for s in run.settings.severities]
     found = {(row.method, Condition(row.corruption, row.severity)): rate(row.top1_errors, row.images) for row in rows}
     methods = grid()
-    priors = sorted({method.prior or 0 for method in methods})
+    priors = sorted({float(method.prior or 0) for method in methods})
 
     def value(n: int, prior: float) -> Rate | None:
         name = batch(n, prior).name
@@ -182,7 +182,7 @@ def _plain(value: float | None) -> Rate | None:
 
 def _column(name: str, rows: Sequence[Row]) -> str:
     prior = next((row.prior for row in rows if row.method == name), None)
-    return f"{name} (n={parse_method(name).n}, N={prior:g})" if name == "partial" and prior is not None else name
+    return f"{name} (n={parse_method(name).n}, N={as_text(prior)})" if name == "partial" and prior is not None else name
 
 
 def _values(line: Line) -> list[str]:
