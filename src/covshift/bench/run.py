@@ -29,6 +29,7 @@ from covshift.models.query import KEYS
 from covshift.support.device import choose_device
 from covshift.support.errors import CovshiftError
 from covshift.support.memory import free_memory, parse_bytes
+from covshift.support.plugins import load_plugins
 
 _VERSIONS = ("covshift", "torch", "torchvision", "numpy", "opencv-python-headless", "pillow", "numba")
 
@@ -90,7 +91,8 @@ def run(
 
 
 def open_model_of(settings: Settings) -> Model:
-    """The model of a run, with the preprocessing that the settings ask for."""
+    """Open the model of a run, with the preprocessing that the settings ask for, and import the run's plugins."""
+    load_plugins(settings.plugins)
     return open_model(settings.model, **{key: getattr(settings, key) for key in KEYS})
 
 
@@ -176,6 +178,8 @@ def make_evaluator(settings: Settings, model: Model, data: Data, screen: Screen,
     )
     batch_size = settings.batch_size or (256 if (size or 0) <= 64 or device.type != "cpu" else 64)
     waiting = memory - room if device.type == "cpu" else None  # on a GPU, half of what that has free
+    for method in settings.all_methods:
+        method.check(batch_size)
     kind = RankEvaluator if has_ranks() else Evaluator
     return kind(model, selection, batch_size=batch_size, memory=waiting, advance=screen.images)
 

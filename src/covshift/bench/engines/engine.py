@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 
 from covshift.bench.engines.where import Shard
-from covshift.bench.methods import PARTIAL_PRIOR, Method, Prior, as_text
+from covshift.bench.methods import PARTIAL_PRIOR, Method, Prior, value_text
 from covshift.bench.plan import Cell
 from covshift.bench.results.metrics import choose_prior
 from covshift.bench.results.store import Row, Store
@@ -113,6 +113,6 @@ def check_chosen(rows: Sequence[Row], methods: set[str], prior: Prior) -> None:
     for row in rows:
         if row.method in methods and row.prior != prior:
             raise CovshiftError(
-                f"{row.method} was run with N = {as_text(row.prior)} here, and the holdout corruptions now say "
-                f"{as_text(prior)}; use another --out"
+                f"{row.method} was run with N = {value_text(row.prior)} here, and the holdout corruptions now say "
+                f"{value_text(prior)}; use another --out"
             )

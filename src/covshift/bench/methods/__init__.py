@@ -1,6 +1,6 @@
 """What is done about the shift: the methods that a benchmark compares, and how they are written."""
 
-from covshift.bench.methods.base import Method, Prior, as_text
+from covshift.bench.methods.base import Method, Prior, value_text
 from covshift.bench.methods.batches import BatchMethod, Full, Partial, batch, grid
 from covshift.bench.methods.names import (
     FULL,
@@ -39,7 +39,6 @@ __all__ = [
     "Prior",
     "Reverse",
     "StreamMethod",
-    "as_text",
     "batch",
     "grid",
     "methods",
@@ -47,4 +46,5 @@ __all__ = [
     "parse_methods",
     "register",
     "stored_method",
+    "value_text",
 ]

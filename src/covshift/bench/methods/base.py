@@ -51,7 +51,7 @@ class Method(ABC):
     def name(self) -> str:
         """How it is written, and what results are filed under."""
         values = {key: getattr(self, name) for key, name in self.takes().items()}
-        written = ",".join(f"{key}={as_text(value)}" for key, value in values.items() if value is not None)
+        written = ",".join(f"{key}={value_text(value)}" for key, value in values.items() if value is not None)
         return f"{self.word}:{written}" if written else self.word
 
     @property
@@ -110,10 +110,10 @@ class Method(ABC):
         return self.name
 
 
-def as_text(value: object) -> str:
+def value_text(value: object) -> str:
     """Return a value as it is written in the name of a method, or in a sentence.
 
-    >>> as_text(16.0), as_text("auto"), as_text(8)
+    >>> value_text(16.0), value_text("auto"), value_text(8)
     ('16', 'auto', '8')
     """
     return f"{value:g}" if isinstance(value, float) else f"{value}"

@@ -5,7 +5,7 @@ from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any, Self
 
 from covshift.bench.evaluation import Evaluation
-from covshift.bench.methods.base import Method, Prior, as_number, as_text, as_whole
+from covshift.bench.methods.base import Method, Prior, as_number, as_whole, value_text
 from covshift.bench.methods.names import PARTIAL_PRIOR
 from covshift.core.adapter import Stream, adapt
 from covshift.data.selection import Shown
@@ -68,7 +68,7 @@ class PolicyMethod(FollowingMethod):
     def name(self) -> str:
         """The registered name, n and the values."""
         pairs = (("n", self.n), *self.values)
-        return f"{self.registered}:" + ",".join(f"{key}={as_text(value)}" for key, value in pairs)
+        return f"{self.registered}:" + ",".join(f"{key}={value_text(value)}" for key, value in pairs)
 
     def policy(self) -> Any:
         """Return what the registered function makes of the values."""

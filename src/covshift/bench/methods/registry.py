@@ -14,6 +14,7 @@ from covshift.bench.methods.plain import NoAdaptation
 from covshift.bench.methods.policies import FACTORIES, PolicyMethod, StreamMethod
 from covshift.bench.methods.reverse import Reverse
 from covshift.support.errors import CovshiftError, unknown
+from covshift.support.plugins import is_same_code
 
 Maker = TypeVar("Maker", bound=Callable[..., Any])
 
@@ -66,7 +67,8 @@ def _register(name: str, what: Any) -> Any:
             f"expected a subclass of covshift.bench.Method, or a function that returns a policy, as {name!r}, "
             f"got {what!r}"
         )
-    if name in _PARSERS and not _is_again(name, what):
+    held = FACTORIES.get(name) or getattr(_PARSERS.get(name), "__self__", None)
+    if name in _PARSERS and (name in _BUILTIN or not is_same_code(held, what)):
         raise CovshiftError(f"there is a method {name!r} already; register yours under another name")
     if is_class:
         if what.word not in ("", name) and "word" in vars(what):
@@ -77,12 +79,6 @@ def _register(name: str, what: Any) -> Any:
         FACTORIES[name] = what
         _PARSERS[name] = partial(PolicyMethod.read, name)
     return what
-
-
-def _is_again(name: str, what: Any) -> bool:
-    """Whether the same code registers itself once more: a module that is imported again, or reloaded."""
-    held: Any = FACTORIES.get(name) or getattr(_PARSERS[name], "__self__", None)
-    return (held.__module__, held.__qualname__) == (what.__module__, what.__qualname__) and name not in _BUILTIN
 
 
 def methods() -> tuple[str, ...]:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from covshift.bench.results.store import Row, Store, check_same, holds_a_run
-from covshift.bench.methods import as_text
+from covshift.bench.methods import value_text
 from covshift.bench.engines.where import Shard
 from covshift.support.errors import CovshiftError
 
@@ -49,7 +49,7 @@ def _merge(parts: Sequence[Path], out: Path) -> None:
         _check_agree(rows.get(row.cell, row), row, out)
     chosen = {method.name for method in merged.run.settings.plan.chosen}
     for method in chosen:
-        priors = {as_text(row.prior) for row in [*rows.values(), *merged.rows()] if row.method == method}
+        priors = {value_text(row.prior) for row in [*rows.values(), *merged.rows()] if row.method == method}
         if len(priors) > 1:
             found = " and ".join(sorted(priors))
             raise CovshiftError(

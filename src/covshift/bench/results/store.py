@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from covshift.bench.methods import PARTIAL_PRIOR, Prior
-from covshift.bench.settings import FREE, PLANNED, Settings
+from covshift.bench.settings import FREE, PLANNED, STORED, Settings
 from covshift.support.errors import CovshiftError
 from covshift.support.files import replacing
 
@@ -278,7 +278,7 @@ def _read_run(file: Path) -> Run:
     except (OSError, UnicodeDecodeError) as error:
         raise CovshiftError(f"cannot read {file}: {error}; use another folder, or delete this one") from error
     try:
-        run = Run.model_validate_json(text)
+        run = Run.model_validate_json(text, context=STORED)
     except ValidationError as error:
         raise CovshiftError(f"{file} is no run of schema {SCHEMA}: {error.errors()[0]['msg']}") from error
     if run.schema_version != SCHEMA:

@@ -11,7 +11,7 @@ from rich.table import Table as RichTable
 
 from covshift.bench.results import metrics
 from covshift.bench.evaluation import TOP
-from covshift.bench.methods import SCENARIOS, as_text, batch, grid, parse_method
+from covshift.bench.methods import SCENARIOS, batch, grid, parse_method, value_text
 from covshift.bench.results.metrics import AS_PUBLISHED, Baseline, Rate, mean_rate, rate
 from covshift.bench.results.store import Row, Run
 from covshift.corruptions import names
@@ -182,7 +182,7 @@ def _plain(value: float | None) -> Rate | None:
 
 def _column(name: str, rows: Sequence[Row]) -> str:
     prior = next((row.prior for row in rows if row.method == name), None)
-    return f"{name} (n={parse_method(name).n}, N={as_text(prior)})" if name == "partial" and prior is not None else name
+    return f"{name} (n={parse_method(name).n}, N={value_text(prior)})" if name == "partial" and prior is not None else name
 
 
 def _values(line: Line) -> list[str]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from covshift.bench.methods import SCENARIOS, as_text
+from covshift.bench.methods import SCENARIOS, value_text
 from covshift.bench.results.table import why_no_mce
 from covshift.data.condition import CLEAN
 from covshift.report.figure import METHOD_COLOURS, Figure, data, figure, in_percent, palette, shapes
@@ -78,7 +78,7 @@ def table(results: Sequence[Result]) -> Sheet:
         line = [Cell(result.name), percent(result.rate("none"))]
         line += [percent(result.mean(name)) for name in SCENARIOS]
         line += [change(result.gain(method)) if method else EMPTY]
-        line += [EMPTY if result.prior is None else Cell(as_text(result.prior))]
+        line += [EMPTY if result.prior is None else Cell(value_text(result.prior))]
         line += [*(plain(result.mce(name)) for name in SCENARIOS), _mce_change(result)] if measured else []
         lines.append(tuple(line))
     notes = [_unfinished(result) for result in results if len(result.shared) < len(result.planned)]
