@@ -65,7 +65,7 @@ def test_two_ranks_give_the_rows_of_one_process(here):
     done = torchrun("--model", "py:nets:net", "--methods", METHODS, "--batch-size", "16", "--out", "ranks")
     assert done.returncode == 0, done.stderr[-3000:]
     assert done.stdout.count("error in %") == 1  # one of them shows the table
-    run({**OPTIONS, **CHANGES}, "one", show=False)
+    run({**OPTIONS, **CHANGES}, "one", progress=False)
     assert by_cell("ranks") == by_cell("one")
 
 

@@ -35,7 +35,7 @@ def here(tmp_path, monkeypatch) -> Path:
 
 def a_run(out: str, **changes) -> dict[str, dict]:
     """The rows of a run by cell, without what differs from one time to the next."""
-    store = run(Settings.read({**OPTIONS, "severities": "1,5", **changes}), Path(out), show=False)
+    store = run(Settings.read({**OPTIONS, "severities": "1,5", **changes}), Path(out), progress=False)
     return by_cell(store.folder)
 
 
@@ -137,13 +137,13 @@ def test_finished_cells_are_not_run_again(here, monkeypatch):
 def test_a_run_extends(here):
     a_run("out", corruptions="fog", methods="none")
     settings = Settings.read({**OPTIONS, "severities": "1,5", "corruptions": "fog,snow", "methods": "none,full"})
-    run(settings, Path("out"), extend=True, show=False)
+    run(settings, Path("out"), extend=True, progress=False)
     assert by_cell("out") == a_run("whole", corruptions="fog,snow", methods="none,full")
 
 
 def test_extending_adds_only_what_is_said(here):
     a_run("out", corruptions="fog", methods="none", severities="5")
-    run({"methods": "full"}, "out", extend=True, show=False)
+    run({"methods": "full"}, "out", extend=True, progress=False)
     assert set(by_cell("out")) == {"clean/0/none", "fog/5/none", "clean/0/full", "fog/5/full"}
 
 

@@ -27,11 +27,11 @@ def here(tmp_path, monkeypatch) -> Path:
 
 
 def sharded(shard: str, out: str = "out") -> None:
-    run({**OPTIONS, **CHANGES}, out, show=False, where=Where(shard=Shard.parse(shard)))
+    run({**OPTIONS, **CHANGES}, out, progress=False, where=Where(shard=Shard.parse(shard)))
 
 
 def test_three_shards_make_the_same_run(here):
-    run({**OPTIONS, **CHANGES}, "whole", show=False)
+    run({**OPTIONS, **CHANGES}, "whole", progress=False)
     for shard in ("0/3", "1/3", "2/3"):
         sharded(shard)
     # The first two could not choose N yet: the last one had part of the holdout corruptions.
@@ -43,7 +43,7 @@ def test_three_shards_make_the_same_run(here):
     assert by_cell("out") == by_cell("whole")
     # And where a shard never came back, the plain command goes on with what is there.
     merge([Path("out/shard-0-of-3"), Path("out/shard-1-of-3")], Path("two"))
-    run({**OPTIONS, **CHANGES}, "two", show=False)
+    run({**OPTIONS, **CHANGES}, "two", progress=False)
     assert by_cell("two") == by_cell("whole")
 
 
@@ -65,7 +65,7 @@ def test_array_jobs_side_by_side(here):
     assert "cells done" in told[0]
     done = subprocess.run([*command[:4], "--merge", "out"], stdout=subprocess.PIPE, text=True, check=True)
     assert "20 of 20 cells done" in done.stdout
-    run({**OPTIONS, "corruptions": "fog,spatter", "severities": "5"}, "whole", show=False)
+    run({**OPTIONS, "corruptions": "fog,spatter", "severities": "5"}, "whole", progress=False)
     assert by_cell("out") == by_cell("whole")
 
 

@@ -39,7 +39,7 @@ def run(
     out: str | os.PathLike[str],
     *,
     extend: bool = False,
-    show: bool = True,
+    progress: bool = True,
     where: Where = HERE,
 ) -> Store:
     """Run all cells that the folder does not have yet.
@@ -48,7 +48,7 @@ def run(
         settings: what to run, e.g. `{"model": "torchvision:resnet18", "data": "folder:val", "limit": 1000}`.
         out: the run folder; made if it is not there.
         extend: add conditions and methods to a run that has others; what is not said is as it was.
-        show: whether to show progress.
+        progress: whether to show progress.
         where: the engine that computes, e.g. `Where("ray", address="auto")`.
 
     Returns:
@@ -59,7 +59,7 @@ def run(
     whole, shard = Path(out), where.shard
     out = where.folder(whole)
     elsewhere = watch(shard.others(whole) if shard else [])
-    with joined(), Screen(show and is_first()) as screen:
+    with joined(), Screen(progress and is_first()) as screen:
         screen.say(f"{settings.model} on {settings.data}, into {out}")
         data = open_data(settings.data)
         if data.remark:
@@ -192,6 +192,8 @@ def describe(settings: Settings, model: Model, data: Data) -> Run:
         model_classes=model.classes,
         model_params=model.params,
         model_uri=model.uri,
+        model_family=model.family,
+        model_norm=model.norm,
         preprocess=model.preprocess.as_dict(),
         data_digest=data.digest,
         data_images=len(data),

@@ -16,7 +16,7 @@ from covshift.support.errors import CovshiftError, unknown
 from covshift.support.images import check_quality
 from covshift.support.plugins import load_plugins
 
-PLANNED = ("corruptions", "severities", "clean", "mixed", "methods", "grid")
+PLANNED = ("plugins", "corruptions", "severities", "clean", "mixed", "methods", "grid")
 """What says which cells there are; a run may be extended by more."""
 
 FREE = ("device", "batch_size", "memory", "threads", "skip_broken")

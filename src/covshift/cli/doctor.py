@@ -11,12 +11,12 @@ from covshift.support.errors import CovshiftError, plural
 def look(what: list[str], limit: int | None, device: str | None) -> Report:
     """Examine a run folder, or a model and data."""
     if len(what) == 1 and (Path(what[0]).exists() or ":" not in what[0]):
-        return examine_run(Path(what[0]), limit=limit, device=device, show=True)
+        return examine_run(Path(what[0]), limit=limit, device=device, progress=True)
     if len(what) != 2:
         raise CovshiftError(
             f"expected a run folder, or a model and data, e.g. torchvision:resnet18 folder:val, got {' '.join(what)!r}"
         )
-    return examine(what[0], what[1], limit=limit, device=device or "auto", show=True)
+    return examine(what[0], what[1], limit=limit, device=device or "auto", progress=True)
 
 
 def as_text(report: Report) -> str:

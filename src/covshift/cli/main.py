@@ -159,7 +159,13 @@ def bench(
     ] = None,
     grid: Annotated[bool | None, typer.Option("--grid", help="Also n = 1…512 by N = 1…256.")] = None,
     prior: Annotated[
-        float | None, typer.Option(help="N of partial.", show_default="the best on the holdout corruptions")
+        str | None,
+        typer.Option(
+            help="N of partial; auto lets each layer choose.", show_default="the best on the holdout corruptions"
+        ),
+    ] = None,
+    plugins: Annotated[
+        list[str] | None, typer.Option(help="Python modules that register your own corruptions and methods.")
     ] = None,
     clean: Annotated[bool | None, typer.Option("--clean/--no-clean", help="Also the clean images.")] = None,
     mixed: Annotated[bool | None, typer.Option("--mixed", help="Also all corruptions in one, the control.")] = None,
@@ -232,6 +238,7 @@ def bench(
                 clean=clean,
                 mixed=mixed,
                 prior=prior,
+                plugins=plugins,
                 limit=limit,
                 order=order,
                 seed=seed,
