@@ -119,10 +119,10 @@ def register(name: str, function: Any = None, *, severities: Sequence[Any], cate
     Returns:
         The function.
 
-    >>> @register("darkness", severities=(0.8, 0.6, 0.4, 0.3, 0.2), category="light")
-    ... def darkness(image, factor, rng):
+    >>> @register("dusk", severities=(0.8, 0.6, 0.4, 0.3, 0.2), category="light")
+    ... def dusk(image, factor, rng):
     ...     return image / 255 * factor
-    >>> category("darkness"), "darkness" in names("registered")
+    >>> category("dusk"), "dusk" in names("registered")
     ('light', True)
     """
     if function is None:

@@ -1,7 +1,8 @@
 """A policy of `covshift.adapt` as a method: the model sees n images at a time, one batch after the other."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields, is_dataclass, replace
+from copy import copy
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 from covshift.bench.evaluation import Evaluation
@@ -25,9 +26,9 @@ class FollowingMethod(Method):
 
     def run(self, on: Evaluation) -> None:
         """Show n images after the other to the model, with the policy's adapter on it."""
-        n, policy = self.n or 1, self.policy()
-        if is_dataclass(policy) and any(field.name == "sync" for field in fields(policy)):
-            policy = replace(policy, sync=on.shown.spread(n))  # type: ignore[type-var]
+        n, policy = self.n or 1, copy(self.policy())
+        # Where n images do not go round, one rank has all of them, and the others have no statistics to wait for.
+        object.__setattr__(policy, "sync", on.shown.spread(n))
         with adapt(on.model.module, policy):
             on.run(on.shown.in_turn(n))
 

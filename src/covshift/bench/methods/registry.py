@@ -47,11 +47,11 @@ def register(name: str, what: Any = None) -> Any:
         What was registered.
 
     >>> from covshift import Stream
-    >>> @register("forgetful")
-    ... def forgetful(half_life: float = 50) -> Stream:
+    >>> @register("fading")
+    ... def fading(half_life: float = 50) -> Stream:
     ...     return Stream(prior=16, decay=0.5 ** (1 / half_life))
-    >>> parse_method("forgetful:half_life=20").name
-    'forgetful:n=1,half_life=20'
+    >>> parse_method("fading:half_life=20").name
+    'fading:n=1,half_life=20'
     """
     if what is None:
         return partial(_register, name)

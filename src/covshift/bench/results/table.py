@@ -108,7 +108,8 @@ def methods_table(rows: Sequence[Row], run: Run, baseline: Baseline | None = Non
             lines.append(line(f"{label} ({yardstick.name} = 100)", [_plain(metric(e, yardstick)) for e in errors]))
     lines.append(line("mean of holdout", over(held_out)))
     lines.append(line("mixed", [rates[m].get(MIXED) for m in methods]))
-    lines += [line(name, over([name])) for name in (*tested, *held_out)]
+    own = [name for name in run.settings.corruptions if name not in names("all")]
+    lines += [line(name, over([name])) for name in (*tested, *held_out, *own)]
     if why_not is None:
         found = [metrics.corruption_errors(each, yardstick) for each in errors]
         lines += [line(f"CE of {name}", [_plain(each.get(name)) for each in found]) for name in (*tested, *held_out)]
