@@ -84,6 +84,35 @@ def test_ray_gives_the_same_rows_though_a_worker_is_killed(here):
     assert by_cell("ray") == by_cell("local")
 
 
+PLUGIN = """
+from dataclasses import dataclass
+
+import covshift
+
+covshift.corruptions.register("dim", lambda image, factor, rng: image // factor, severities=range(2, 7))
+covshift.bench.register("follow", covshift.Stream)
+
+@covshift.bench.register("same")
+@dataclass(frozen=True)
+class Same(covshift.bench.Method):
+    times: int = 1
+
+    def run(self, on):
+        on.run(on.shown.batches(self.times))
+"""
+
+
+def test_workers_import_plugins(here):
+    (here / "dimmed.py").write_text(PLUGIN.replace("import covshift\n", "import covshift\nimport covshift.bench\n", 1))
+    options = {**OPTIONS, "corruptions": "fog", "severities": "5", "threads": 1, "plugins": "dimmed"}
+    options |= {"corruptions": "dim,fog", "methods": "none,follow:n=4,prior=8,same:times=7"}
+    run(options, "ray", progress=False, where=RAY)
+    run(options, "local", progress=False)
+    rows = by_cell("ray")
+    assert rows == by_cell("local")
+    assert rows["dim/5/same:times=7"]["top1_errors"] == rows["dim/5/none"]["top1_errors"]
+
+
 @pytest.mark.parametrize(("way", "words"), [("raise", "RuntimeError: too flat"), ("die", "its worker died every")])
 def test_what_fails_every_time_is_told_and_the_rest_is_done(here, way, words):
     options = {**OPTIONS, "model": "py:touchy:net", "corruptions": "contrast,fog", "severities": "5"}

@@ -51,6 +51,24 @@ def wrong(model: Model, images: np.ndarray, labels: np.ndarray, at_once: int) ->
     return int((torch.cat(batches).argmax(1) != torch.from_numpy(labels)).sum())
 
 
+def test_each_layer_may_choose_n_itself(here):
+    """`N=auto`, written in the method or as the prior of `partial`, is what `Batch(prior="auto")` does."""
+    rows = a_run("out", corruptions="fog,spatter", methods="none,partial,batch:n=5,N=auto", prior="auto", batch_size=40)
+    model, data = model_and_data()
+    order = choose(data.labels)
+    images, labels = covshift.corrupt(data.array(CLEAN)[order], *FOG, indices=order), data.labels[order]
+    for cell, n in (("batch:n=5,N=auto", 5), ("partial", 8)):
+        assert (rows[f"fog/5/{cell}"]["n"], rows[f"fog/5/{cell}"]["prior"]) == (n, "auto")
+        with covshift.adapt(model.module, covshift.Batch(prior="auto")):
+            assert rows[f"fog/5/{cell}"]["top1_errors"] == wrong(model, images, labels, n)
+    assert not any("N=16" in cell for cell in rows)  # nothing is tried on the holdout corruptions
+    assert "partial (n=8, N=auto)" in table(Path("out"), "text")
+    with pytest.raises(CovshiftError, match=r"batch:n=41,N=auto cannot choose N by itself.* 41 images .*batches of 40"):
+        a_run("large", methods="batch:n=41,N=auto", batch_size=40)
+    with pytest.raises(CovshiftError, match="takes no N"):
+        a_run("whole", methods="full:N=auto")
+
+
 def test_cells_count_errors_as_plain_code_does(here):
     """Each method against a loop that anybody would write."""
     rows = a_run("out", corruptions="fog,spatter", methods="none,partial,full,reverse,batch:n=5,N=2,stream:n=3,N=4")
