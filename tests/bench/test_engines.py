@@ -88,6 +88,7 @@ PLUGIN = """
 from dataclasses import dataclass
 
 import covshift
+import covshift.bench
 
 covshift.corruptions.register("dim", lambda image, factor, rng: image // factor, severities=range(2, 7))
 covshift.bench.register("follow", covshift.Stream)
@@ -103,7 +104,7 @@ class Same(covshift.bench.Method):
 
 
 def test_workers_import_plugins(here):
-    (here / "dimmed.py").write_text(PLUGIN.replace("import covshift\n", "import covshift\nimport covshift.bench\n", 1))
+    (here / "dimmed.py").write_text(PLUGIN)
     options = {**OPTIONS, "corruptions": "fog", "severities": "5", "threads": 1, "plugins": "dimmed"}
     options |= {"corruptions": "dim,fog", "methods": "none,follow:n=4,prior=8,same:times=7"}
     run(options, "ray", progress=False, where=RAY)

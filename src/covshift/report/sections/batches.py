@@ -20,7 +20,6 @@ from covshift.report.metric import Metric, unshuffled, with_notes
 from covshift.report.naming import file_name
 from covshift.report.parts import Part, Section, lacking
 from covshift.report.sheet import EMPTY, Cell, Sheet, change, percent
-from covshift.shift.prior import best_prior as choose
 
 GRID = "covshift bench --out RUN --extend --grid"
 _ZERO = "covshift bench --out RUN --extend --methods batch:n=1,N=0,batch:n=8,N=0,batch:n=64,N=0,batch:n=512,N=0"
@@ -75,7 +74,7 @@ def chosen(result: Result, found: Metric) -> dict[int, float]:
         )
         known = {N: score for N, score in scores.items() if score is not None}
         if known:
-            best_prior[size] = choose(known)
+            best_prior[size] = min(known, key=known.__getitem__)
     return best_prior
 
 
