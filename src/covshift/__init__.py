@@ -1,15 +1,18 @@
 """Measure, predict and repair covariate shift in image classifiers, without labels."""
 
+from importlib import import_module
 from importlib.metadata import version
+from typing import TYPE_CHECKING, Any
 
-from covshift import shift
-from covshift.core.adapter import Adapter, Batch, Stream, adapt
-from covshift.core.estimate import estimate
-from covshift.core.statistics import Statistics
-from covshift.corruptions import corrupt
-from covshift.data import open_data
-from covshift.models import open_model
-from covshift.support.errors import CovshiftError
+if TYPE_CHECKING:
+    from covshift import shift
+    from covshift.core.adapter import Adapter, Batch, Stream, adapt
+    from covshift.core.estimate import estimate
+    from covshift.core.statistics import Statistics
+    from covshift.corruptions import corrupt
+    from covshift.data import open_data
+    from covshift.models import open_model
+    from covshift.support.errors import CovshiftError
 
 __all__ = [
     "Adapter",
@@ -25,3 +28,28 @@ __all__ = [
     "shift",
 ]
 __version__ = version("covshift")
+
+# Names are imported when they are asked for, so that `covshift --help` does not wait for torch.
+_MODULES = {
+    "covshift.core.adapter": ("Adapter", "Batch", "Stream", "adapt"),
+    "covshift.core.estimate": ("estimate",),
+    "covshift.core.statistics": ("Statistics",),
+    "covshift.corruptions": ("corrupt",),
+    "covshift.data": ("open_data",),
+    "covshift.models": ("open_model",),
+    "covshift.support.errors": ("CovshiftError",),
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name == "shift":
+        return import_module("covshift.shift")
+    for module, names in _MODULES.items():
+        if name in names:
+            value = globals()[name] = getattr(import_module(module), name)
+            return value
+    raise AttributeError(f"module 'covshift' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

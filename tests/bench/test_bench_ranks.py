@@ -1,4 +1,4 @@
-"""`torchrun -m covshift bench`: two ranks give the rows of one process."""
+"""`torchrun -m covshift bench run`: two ranks give the rows of one process."""
 
 import os
 import subprocess
@@ -44,6 +44,7 @@ LAUNCH = [
     "-m",
     "covshift",
     "bench",
+    "run",
 ]
 
 

@@ -201,7 +201,7 @@ def test_a_tidy_frame(here):
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"model": "py:nets:plain"}, "--methods none"),
+        ({"model": "py:nets:plain"}, "methods=none"),
         ({"model": "py:nets:broken"}, "NaN"),
         ({"data": "npz:set.npz?classes=7"}, "tells 6 classes apart"),
         ({"device": "cudda"}, "a device that is there"),
@@ -218,7 +218,8 @@ def test_a_model_without_statistics_is_evaluated_as_it_is(here):
 
 
 COMMAND = [
-    *(sys.executable, "-m", "covshift", "bench", "--model", "py:nets:net", "--data", "npz:set.npz", "--size", "16"),
+    *(sys.executable, "-m", "covshift", "bench", "run", "--model", "py:nets:net", "--data", "npz:set.npz"),
+    *("--size", "16"),
     *("--corruptions", "fog,spatter,snow", "--severities", "1,5", "--threads", "1", "--out"),
 ]
 

@@ -50,7 +50,7 @@ def test_the_grid_is_the_papers():
 )
 def test_the_command_of_settings_makes_them_again(given, monkeypatch, tmp_path):
     told = {}
-    monkeypatch.setattr("covshift.cli.bench.bench", lambda values, *_, **__: told.update(values))
+    monkeypatch.setattr("covshift.cli.bench_run.run", lambda values, *_, **__: told.update(values))
     settings = Settings.read({**GIVEN, **given})
     words = shlex.split(settings.command(str(tmp_path / "out")))
     CliRunner().invoke(app, words[1:], catch_exceptions=False)
@@ -60,7 +60,7 @@ def test_the_command_of_settings_makes_them_again(given, monkeypatch, tmp_path):
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ({"model": "m:x"}, "expected --data"),
+        ({"model": "m:x"}, "expected the setting data"),
         ({**GIVEN, "limits": 5}, "did you mean 'limit'"),
         ({**GIVEN, "limit": 0}, "expected a number from 1"),
         ({**GIVEN, "limit": "many"}, "setting 'limit'"),

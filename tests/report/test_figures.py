@@ -124,10 +124,12 @@ def test_what_some_runs_lack_is_said_of_them(tmp_path):
         if isinstance(part, Gap)
     }
     for title, more in {
-        "Mean error by batch size": f"bench --out {plain} --extend --grid",
-        "Mixed corruptions": f"bench --out {plain} --extend --mixed",
+        "Mean error by batch size": f"bench run --out {plain} --extend --grid",
+        "Mixed corruptions": f"bench run --out {plain} --extend --mixed",
         "Distances, layers and the map of conditions": "report all of them",
-        "Distance and error, (iii) adapted to it, on clean images": f"bench --out {whole} --extend --methods reverse",
+        "Distance and error, (iii) adapted to it, on clean images": (
+            f"bench run --out {whole} --extend --methods reverse"
+        ),
     }.items():
         assert gaps[title].command == f"covshift {more}"
 
@@ -139,8 +141,8 @@ def test_commands_of_gaps_can_be_run(tmp_path):
     commands = [shlex.split(line) for gap in gaps for line in gap.command.splitlines()]
     extending = [words for words in commands if "--extend" in words]
     assert len(extending) > 3
-    for _, bench, out, folder, extend, *options in extending:
-        assert (bench, out, extend) == ("bench", "--out", "--extend")
+    for _, bench, run, out, folder, extend, *options in extending:
+        assert (bench, run, out, extend) == ("bench", "run", "--out", "--extend")
         values = dict(re.findall(r"--(\w+)(?: (?!--)(\S+))?", " ".join(options)))
         given = {name: value or True for name, value in values.items()}
         assert Settings.read(from_held(folder) | given).limit == Store(Path(folder)).run.settings.limit
@@ -152,7 +154,7 @@ def test_a_run_that_has_just_begun_is_told_how_to_go_on(tmp_path):
     (gap,) = corruptions.section([result]).parts
     assert gap.command == result.run.settings.command(str(folder))
     gaps = [part for section in sections([result]) for part in section.parts if isinstance(part, Gap)]
-    assert not [gap.command for gap in gaps if "bench --out RUN" in gap.command]
+    assert not [gap.command for gap in gaps if "bench run --out RUN" in gap.command]
 
 
 def test_normalisations_stand_side_by_side(tmp_path):
@@ -248,7 +250,7 @@ def test_the_main_table_offers_partial_adaptation(tmp_path):
     found = [*results(tmp_path, "a", methods="none,full"), *results(tmp_path, "resnet-gn", methods="none")]
     assert (
         overview.section(found).parts[-1].command
-        == f"covshift bench --out {found[0].folder} --extend --methods partial"
+        == f"covshift bench run --out {found[0].folder} --extend --methods partial"
     )
     assert overview.sentence(found[1]).endswith("It was not adapted: GN holds no statistics.")
 

@@ -166,7 +166,7 @@ def test_rows_that_cannot_be_are_said_with_their_line(tmp_path, change):
     found = gather(folders)
     assert [result.name for result in found.results] == ["good"]
     assert "line 2 of" in found.notes[0]
-    assert found.notes[0].endswith("; delete that line, and the same covshift bench runs it again")
+    assert found.notes[0].endswith("; delete that line, and the same covshift bench run runs it again")
 
 
 def test_runs_that_cannot_be_read_are_said(tmp_path):
@@ -277,7 +277,9 @@ def test_a_suite_beside_the_runs_is_said(tmp_path, monkeypatch):
     monkeypatch.chdir(runs[0])
     assert "--out a\n" in written_readme(["."])
     (tmp_path / "suite.yaml").write_text("")
-    assert "All of them: `covshift bench --config suite.yaml --out .` in their folder." in written_readme([tmp_path])
+    assert "All of them: `covshift bench run --config suite.yaml --out .` in their folder." in written_readme(
+        [tmp_path]
+    )
 
 
 def test_formulas_in_csv_are_text(tmp_path):

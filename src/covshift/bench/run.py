@@ -153,7 +153,7 @@ def check_together(model: Model, data: Data, settings: Settings, where: Where = 
         try:
             find_layers(model.module)
         except CovshiftError as error:
-            raise CovshiftError(f"{error}; evaluate it with --methods {NONE}") from error
+            raise CovshiftError(f"{error}; evaluate it with `methods={NONE}`") from error
 
 
 def make_evaluator(settings: Settings, model: Model, data: Data, screen: Screen, share: float = 1) -> Evaluator:

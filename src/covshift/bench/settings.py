@@ -183,11 +183,13 @@ class Settings(BaseModel):
         """The command that makes such a run.
 
         >>> Settings(model="torchvision:resnet18", data="folder:val", corruptions=("fog",), prior=16).command("r18")
-        'covshift bench --model torchvision:resnet18 --data folder:val --corruptions fog --prior 16 --out r18'
+        'covshift bench run --model torchvision:resnet18 --data folder:val --corruptions fog --prior 16 --out r18'
         """
-        words = ["covshift", "bench"]
+        words = ["covshift", "bench", "run"]
         for name, value in self.model_dump(exclude_defaults=True, exclude=set(FREE)).items():
-            if isinstance(value, bool):
+            if name == "plugins":
+                words += ["--plugin", ",".join(value)]
+            elif isinstance(value, bool):
                 words.append(f"--{name}" if value else f"--no-{name}")
             elif name == "corruptions":
                 group = next((group for group in ("test", "holdout") if names(group) == value), None)
@@ -203,10 +205,10 @@ class Settings(BaseModel):
         for name in values:
             if name not in cls.model_fields:
                 raise unknown("setting", name, cls.model_fields)
-        missing = [f"--{name}" for name in ("model", "data") if name not in values]
+        missing = [name for name in ("model", "data") if name not in values]
         if missing:
             raise CovshiftError(
-                f"expected {' and '.join(missing)}, e.g. --model torchvision:resnet18 --data folder:val"
+                f"expected the setting {' and '.join(missing)}, e.g. model torchvision:resnet18 and data folder:val"
             )
         try:
             return cls.model_validate(values)

@@ -1,6 +1,7 @@
 """What a run folder, or a folder of runs, holds: its table, its rows, how far it is, and a run as a baseline."""
 
 from pathlib import Path
+from typing import NamedTuple
 
 from covshift.bench.engines.where import Shard
 from covshift.bench.results.merge import shards_in
@@ -31,25 +32,54 @@ def rows(folder: Path) -> str:
     return "\n".join(row.model_dump_json() for store in open_runs(folder).values() for row in store.rows())
 
 
-def status(folder: Path) -> str:
+class Progress(NamedTuple):
+    """How far a run, or one shard of it, is.
+
+    Attributes:
+        folder: where it is.
+        model, data: their names, as in the settings.
+        done, cells: number of cells that are done, and of all.
+        minutes: of work that the cells that are done took.
+        next: the first cell that is left, None if all are done.
+    """
+
+    folder: Path
+    model: str
+    data: str
+    done: int
+    cells: int
+    minutes: float
+    next: str | None
+
+    def __str__(self) -> str:
+        lines = [
+            f"{self.folder}: {self.model} on {self.data}",
+            f"{self.done} of {plural(self.cells, 'cell')} done in {self.minutes:.1f} min of work",
+        ]
+        return "\n".join([*lines, *([f"next: {self.next}"] if self.next else [])])
+
+
+def progress(folder: Path) -> list[Progress]:
     """Return how far a run is, or each run in a folder, or each of its shards as long as they are not merged."""
     folders = [] if holds_a_run(folder) else shards_in(folder)
-    return "\n\n".join(map(status_of_run, folders or run_folders(folder)))
+    return [progress_of_run(each) for each in folders or run_folders(folder)]
 
 
-def status_of_run(folder: Path) -> str:
+def progress_of_run(folder: Path) -> Progress:
     """Return how far the one run in this folder is, or the one shard."""
     store, shard = Store(folder), Shard.named(folder)
-    plan = store.run.settings.plan
-    names = plan.names_of(shard.part(plan.conditions) if shard else plan.conditions)
+    settings = store.run.settings
+    names = settings.plan.names_of(shard.part(settings.plan.conditions) if shard else settings.plan.conditions)
     done = store.done()
     left = [name for name in names if name not in done]
-    seconds = sum(row.seconds for row in store.rows())
-    lines = [
-        f"{folder}: {store.run.settings.model} on {store.run.settings.data}",
-        f"{len(names) - len(left)} of {plural(len(names), 'cell')} done in {seconds / 60:.1f} min of work",
-    ]
-    return "\n".join([*lines, *([f"next: {left[0]}"] if left else [])])
+    minutes = sum(row.seconds for row in store.rows()) / 60
+    cells = len(names)
+    return Progress(folder, settings.model, settings.data, cells - len(left), cells, minutes, next(iter(left), None))
+
+
+def status(folder: Path) -> str:
+    """Return `progress` as text for people."""
+    return "\n\n".join(map(str, progress(folder)))
 
 
 def read_baseline(folder: Path) -> Baseline:

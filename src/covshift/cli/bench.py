@@ -1,94 +1,111 @@
-"""What `covshift bench` does with its arguments."""
+"""The commands of `covshift bench`: run a benchmark, and look at its results."""
 
+import json
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated
 
-from covshift.bench.engines.together import together
-from covshift.bench.engines.where import Shard, Where
-from covshift.bench.suite import BUILTIN, read_runs
-from covshift.bench.summary import read_baseline, status_of_run
-from covshift.bench.summary import rows as rows
-from covshift.bench.summary import status as status
-from covshift.bench.summary import table as table
-from covshift.support.errors import CovshiftError
+import typer
+
+from covshift.cli import bench_run, options
+from covshift.cli.parser import Command, Group
+
+_Folder = Annotated[Path, typer.Argument(metavar="RUN", help="Run folder, or a folder of run folders.")]
 
 
-def given(**values: Any) -> dict[str, Any]:
-    """The settings that were given on the command line; the others are left to the YAML file or the defaults."""
-    return {name: value for name, value in values.items() if value is not None and value != []}
+class _Bench(Group):
+    """The group, which knows what its commands were called when they were options."""
+
+    def modern(self, words: Sequence[str]) -> str | None:
+        """Return the command that does what these words once did.
+
+        >>> _Bench(name="bench").modern(["--table", "runs/r18", "--csv"])
+        'covshift bench table runs/r18 --csv'
+        """
+        for name in ("table", "status", "rows", "merge"):
+            if f"--{name}" in words:
+                rest = [word for word in words if word != f"--{name}"]
+                return shlex.join(["covshift", "bench", name, *rest])
+        return shlex.join(["covshift", "bench", "run", *words]) if words[0].startswith("-") else None
 
 
-def numbers(text: str | None, name: str) -> tuple[float, ...] | None:
-    """Three numbers, as in `--mean 0.485,0.456,0.406`."""
-    if text is None:
-        return None
-    try:
-        return tuple(float(part) for part in text.split(","))
-    except ValueError:
-        raise CovshiftError(f"expected --{name} as three numbers such as 0.5,0.5,0.5, got {text!r}") from None
+app = typer.Typer(
+    cls=_Bench,
+    no_args_is_help=True,
+    help="Measure what a model loses under corruptions, and what adapting gives back.",
+)
+app.command("run", cls=Command)(bench_run.command)
 
 
-def builtin(values: dict[str, Any], config: Path | None, out: Path | None) -> tuple[Path, Path]:
-    """The settings of the built-in benchmark and the folder for its results."""
-    for name, value in {"model": values.get("model"), "data": values.get("data"), "config": config}.items():
-        if value is not None:
-            raise CovshiftError(f"--builtin brings its own networks and images; leave out --{name}, or --builtin")
-    limit = values.get("limit")
-    return BUILTIN, out or Path(f"runs/builtin-{limit}" if limit else "runs/builtin")
+@app.command(cls=Command)
+def table(
+    run: _Folder,
+    baseline: options.Baseline = None,
+    csv: options.Csv = False,
+    json: options.Json = False,
+    markdown: options.Markdown = False,
+    latex: options.Latex = False,
+) -> None:
+    """Print the table of a run, or one line for each run in a folder.
+
+    Examples:
+    covshift bench table runs/r18
+
+    covshift bench table runs --markdown
+    """
+    from covshift.bench import summary
+
+    form = options.choose_form(csv=csv, json=json, markdown=markdown, latex=latex)
+    typer.echo(summary.table(run, form, baseline))
 
 
-def where(
-    engine: str, address: str | None, workers: int | None, cpus: float, gpus: float | None, shard: str | None
-) -> Where:
-    """Where to compute, from the command line."""
-    return Where(engine, address, workers, cpus, gpus, Shard.parse(shard) if shard else None)  # type: ignore[arg-type]
+@app.command(cls=Command)
+def status(run: _Folder, as_json: options.Json = False) -> None:
+    """Print how far a run is, or each run or shard in a folder.
+
+    Examples:
+    covshift bench status runs/r18
+
+    covshift bench status runs --json
+    """
+    from covshift.bench import summary
+
+    if as_json:
+        typer.echo(json.dumps([each._asdict() for each in summary.progress(run)], indent=2, default=str))
+    else:
+        typer.echo(summary.status(run))
 
 
-def bench(
-    values: dict[str, Any],
-    config: Path | None,
-    out: Path | None,
-    where: Where,
-    *,
-    extend: bool,
-    baseline: Path | None,
-) -> str:
-    """Run what is left to run, and give the table; with a shard, only say how far it is."""
-    from covshift.bench.engines.torchrun import is_first
-    from covshift.bench.run import from_held, run
+@app.command(cls=Command)
+def rows(run: _Folder) -> None:
+    """Print the rows of a run, or of all runs in a folder, as JSON lines.
 
-    runs = read_runs(from_held(out) | values if extend and out and not config else values, config)
-    if out is None:
-        raise CovshiftError("expected a folder for the results, e.g. --out runs/r18")
-    if baseline is not None:
-        read_baseline(baseline)  # better now than after hours
-    with together(where, out):
-        for name, settings in runs.items():
-            run(settings, out / name, extend=extend, where=where)
-        if not is_first():
-            return ""  # one of the ranks shows the table
-    if where.shard:
-        return "\n\n".join(status_of_run(where.folder(out / name)) for name in runs)
-    return table(out, "text", baseline)
+    Example:
+    covshift bench rows runs/r18 > rows.jsonl
+    """
+    from covshift.bench import summary
+
+    typer.echo(summary.rows(run))
 
 
-def merge(folders: Sequence[Path], out: Path | None) -> str:
-    """Put the parts of runs together, and say how far each run is then."""
-    from covshift.bench.results.merge import merge
+@app.command(cls=Command)
+def merge(
+    runs: Annotated[
+        list[Path], typer.Argument(metavar="RUN", help="Folder of a run that holds its shards, or parts of one run.")
+    ],
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for the merged run.", show_default="the folder that holds the shards")
+    ] = None,
+) -> None:
+    """Put the shards of array jobs, or any parts of one run, together in one run folder.
 
-    return "\n\n".join(map(status, merge(folders, out)))
+    Examples:
+    covshift bench merge runs/r18
 
+    covshift bench merge part-a part-b --out runs/r18
+    """
+    from covshift.bench import summary
+    from covshift.bench.results.merge import merge as put_together
 
-def only_one(folders: Sequence[Path | None]) -> None:
-    """Raise a `CovshiftError` where several things were asked for at once."""
-    if sum(folder is not None for folder in folders) > 1:
-        raise CovshiftError("expected one of --status, --table and --rows at a time")
-
-
-def kind(**wanted: bool) -> str:
-    """The one kind of table that was asked for; else text."""
-    names = [name for name, is_wanted in wanted.items() if is_wanted]
-    if len(names) > 1:
-        raise CovshiftError(f"expected one kind of table, got {' and '.join(f'--{name}' for name in names)}")
-    return names[0] if names else "text"
+    typer.echo("\n\n".join(map(summary.status, put_together(runs, out))))

@@ -40,4 +40,4 @@ def _all_by_one(results: Sequence[Result]) -> str:
     folders = {result.folder.resolve().parent for result in results}
     if len(folders) > 1 or not (folders.pop() / _SUITE).exists():
         return ""
-    return f"All of them: `covshift bench --config {_SUITE} --out .` in their folder. "
+    return f"All of them: `covshift bench run --config {_SUITE} --out .` in their folder. "

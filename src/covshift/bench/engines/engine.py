@@ -114,5 +114,5 @@ def check_chosen(rows: Sequence[Row], methods: set[str], prior: Prior) -> None:
         if row.method in methods and row.prior != prior:
             raise CovshiftError(
                 f"{row.method} was run with N = {value_text(row.prior)} here, and the holdout corruptions now say "
-                f"{value_text(prior)}; use another --out"
+                f"{value_text(prior)}; use another folder"
             )

@@ -1,4 +1,4 @@
-"""One run on the ranks of `torch.distributed`: `torchrun -m covshift bench …` splits every statistical batch over them.
+"""One run on ranks of `torch.distributed`: `torchrun -m covshift bench run …` splits every statistical batch over them.
 
 The first rank runs the engine and writes the rows; before each cell it tells the others which one is next, and all of
 them do their part of it. Statistics are pooled by the core, and counts of errors added up.

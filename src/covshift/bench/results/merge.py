@@ -20,14 +20,14 @@ def merge(folders: Sequence[Path], out: Path | None = None) -> list[Path]:
         The folders that were merged into.
     """
     if not folders:
-        raise CovshiftError("expected folders to merge, e.g. covshift bench --merge runs/r18")
+        raise CovshiftError("expected folders to merge, e.g. covshift bench merge runs/r18")
     if out is not None:
         _merge([part for folder in folders for part in _parts(folder)], out)
         return [out]
     sharded = [each for folder in folders for each in (folder, *_inside(folder)) if shards_in(each)]
     if not sharded:
         raise CovshiftError(
-            f"expected shards, such as shard-0-of-4, in {', '.join(map(str, folders))}; to merge other runs, say --out"
+            f"expected shards, such as shard-0-of-4, in {', '.join(map(str, folders))}; to merge other runs, name a folder with `out=DIR`"
         )
     for folder in sharded:
         _merge(shards_in(folder), folder)

@@ -16,7 +16,7 @@ def check_same(folder: Path, held: Run, new: Run, extend: bool) -> None:
     if held.model_digest != new.model_digest:
         raise CovshiftError(
             f"{folder} holds a run of other weights (model_digest differs); does the model have the same each time it "
-            "is opened? Use another --out"
+            "is opened? Use another folder"
         )
 
 
@@ -32,10 +32,10 @@ def _check_values(folder: Path, values: Mapping[str, tuple[object, object]]) -> 
     if other:
         name, (was, wants) = next(iter(other.items()))
         more = f" (and {len(other) - 1} more)" if len(other) > 1 else ""
-        hint = ", or add to it with --extend" if set(other) <= set(PLANNED) else ""
+        hint = ", or add to it with `extend=True`" if set(other) <= set(PLANNED) else ""
         raise CovshiftError(
             f"{folder} holds a run with other settings: {name} is {_short(was)} there and {_short(wants)} here{more}; "
-            f"use another --out{hint}"
+            f"use another folder{hint}"
         )
 
 

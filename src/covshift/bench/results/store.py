@@ -22,7 +22,7 @@ from covshift.support.files import replacing
 __all__ = ["SCHEMA", "Row", "Run", "RunFolder", "Store", "check_same", "check_settings", "holds_a_run", "watch"]
 
 _RUN, _ROWS, _LOCK = "run.json", "rows.jsonl", ".lock"
-_AGAIN = "delete that line, and the same covshift bench runs it again"
+_AGAIN = "delete that line, and the same covshift bench run runs it again"
 
 
 class Store:
@@ -82,7 +82,7 @@ class Store:
             if held:
                 raise CovshiftError(
                     f"{self.folder} has rows of {', '.join(chosen)}, whose N was chosen on its holdout corruptions; "
-                    "adding others would change it; use another --out"
+                    "adding others would change it; use another folder"
                 )
             settings = settings.model_copy(update={"prior": PARTIAL_PRIOR})  # as its rows have it, chosen on nothing
         return self.run.model_copy(update={"settings": settings, **known})

@@ -193,7 +193,7 @@ def why_no_mce(run: Run, baseline: Baseline | None) -> str | None:
     if baseline is None and not run.imagenet:
         return (
             "AlexNet's errors are a yardstick on all of ImageNet's classes only; the mean error stands in its place, "
-            "or name a run to measure against with --baseline"
+            "or name a run to measure against with `baseline=RUN`"
         )
     if not set(names("test")) <= set(settings.corruptions) or settings.severities != SEVERITIES:
         return "it takes all 15 test corruptions at all 5 severities"

@@ -17,7 +17,7 @@ from covshift.support.tables import EMPTY, Table, TableCell, percent, points
 if TYPE_CHECKING:
     import altair
 
-_TORCHVISION = "covshift bench --model torchvision:densenet121 --data folder:val --out runs/densenet121"
+_TORCHVISION = "covshift bench run --model torchvision:densenet121 --data folder:val --out runs/densenet121"
 
 
 def section(results: Sequence[Result], shifts: Mapping[str, Shift], criterion: Criterion) -> Section:
@@ -123,7 +123,7 @@ def norms(results: Sequence[Result], criterion: Criterion) -> Table | Gap:
         return Gap(
             title,
             reason,
-            "covshift bench --model builtin:resnet20-gn --data builtin:cifar10 --methods none --out runs/gn",
+            "covshift bench run --model builtin:resnet20-gn --data builtin:cifar10 --methods none --out runs/gn",
         )
     notes = tuple(note for group in compared.values() for note in uneven(list(group.values())))
     return Table("norms", title, ("model", "Fixup", "GN", "BN", "BN, adapted"), tuple(lines), notes)
@@ -131,8 +131,10 @@ def norms(results: Sequence[Result], criterion: Criterion) -> Table | Gap:
 
 def special(results: Sequence[Result], criterion: Criterion) -> list[Table | Gap]:
     """Return tables of large-scale pre-training, and of SimCLR."""
-    wsl = "covshift bench --model timm:resnext101_32x8d.fb_wsl_ig1b_ft_in1k --data imagenet-c:DIR --out runs/wsl"
-    own = "covshift bench --model 'file:simclr.pth?arch=torchvision:resnet50' --data imagenet-c:DIR --out runs/simclr"
+    wsl = "covshift bench run --model timm:resnext101_32x8d.fb_wsl_ig1b_ft_in1k --data imagenet-c:DIR --out runs/wsl"
+    own = (
+        "covshift bench run --model 'file:simclr.pth?arch=torchvision:resnet50' --data imagenet-c:DIR --out runs/simclr"
+    )
     return [
         _before_after(results, criterion, large_scale, "pretraining", "Large-scale pre-training", wsl),
         _before_after(results, criterion, simclr, "simclr", "SimCLR", own),

@@ -23,8 +23,8 @@ from covshift.report.parts import Part, Section, lacking
 from covshift.shift.prior import best_prior
 from covshift.support.tables import Table, TableCell, change, percent
 
-GRID = "covshift bench --out RUN --extend --grid"
-_ZERO = "covshift bench --out RUN --extend --methods batch:n=1,N=0,batch:n=8,N=0,batch:n=64,N=0,batch:n=512,N=0"
+GRID = "covshift bench run --out RUN --extend --grid"
+_ZERO = "covshift bench run --out RUN --extend --methods batch:n=1,N=0,batch:n=8,N=0,batch:n=64,N=0,batch:n=512,N=0"
 _CHOSEN = "N is the best on the holdout corruptions for each n, where the run has them."
 
 

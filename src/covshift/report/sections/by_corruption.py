@@ -9,7 +9,7 @@ from covshift.report.naming import file_name
 from covshift.report.parts import Gap, Part, Section, lacking
 from covshift.support.tables import EMPTY, Table, TableCell, change, percent
 
-_CORRUPT = "covshift bench --out RUN --extend --corruptions all --methods none"
+_CORRUPT = "covshift bench run --out RUN --extend --corruptions all --methods none"
 
 
 def section(results: Sequence[Result]) -> Section:

@@ -20,8 +20,8 @@ PANELS = {NONE: "(i) as it is", FULL: "(ii) adapted", REVERSE: "(iii) adapted to
 KINDS = ("noise", "blur", "weather", "digital")
 """The published kinds of corruptions; users' own may be of others."""
 MEASURE = "covshift report RUN --measure 1000"
-_REVERSE = "covshift bench --out RUN --extend --methods reverse"
-_ALL = "covshift bench --out RUN --extend --corruptions all --severities 1,2,3,4,5"
+_REVERSE = "covshift bench run --out RUN --extend --methods reverse"
+_ALL = "covshift bench run --out RUN --extend --corruptions all --severities 1,2,3,4,5"
 PUBLISHED = {
     NONE: (5.84, 11.04, 11.21, 6.97),
     FULL: (4.14, 5.65, 7.80, 4.14),

@@ -11,9 +11,9 @@ from covshift.report.parts import Gap, Part, Section, lacking
 from covshift.support.tables import EMPTY, Table, TableCell, change, percent
 
 _TOP5 = 5
-_MIXED = "covshift bench --out RUN --extend --mixed"
-_NATURAL = "covshift bench --model MODEL --data folder:DIR --corruptions none --methods none,full --out runs/NAME"
-_SIZES = "covshift bench --out RUN --extend --clean --methods batch:n=8,N=0,batch:n=64,N=0,batch:n=512,N=0"
+_MIXED = "covshift bench run --out RUN --extend --mixed"
+_NATURAL = "covshift bench run --model MODEL --data folder:DIR --corruptions none --methods none,full --out runs/NAME"
+_SIZES = "covshift bench run --out RUN --extend --clean --methods batch:n=8,N=0,batch:n=64,N=0,batch:n=512,N=0"
 
 
 def section(results: Sequence[Result]) -> Section:

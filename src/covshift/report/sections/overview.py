@@ -12,7 +12,7 @@ from covshift.report.naming import WITHOUT, norm
 from covshift.report.parts import Gap, Section, lacking
 from covshift.support.tables import EMPTY, Table, TableCell, bound, change, percent, plain, points, signed
 
-_PARTIAL = "covshift bench --out RUN --extend --methods partial"
+_PARTIAL = "covshift bench run --out RUN --extend --methods partial"
 _WORDS = {FULL: "full adaptation", PARTIAL: "partial adaptation"}
 
 
@@ -25,7 +25,7 @@ def sentence(result: Result) -> str:
     clean, none = result.rate(NONE), result.mean(NONE, conditions)
     if none is None:
         what = "nothing" if result.natural else "no corrupted condition"
-        then = " yet; the same covshift bench command resumes the run" if result.left else ""
+        then = " yet; the same covshift bench run command resumes the run" if result.left else ""
         return f"{what} was run as the model is (method none){then}."
     text = f"errs on {percent(none).text} % of the {'' if result.natural else 'corrupted '}images"
     if clean is not None and not result.natural:
@@ -99,7 +99,7 @@ def _mce_change(result: Result) -> TableCell:
 
 def _unfinished(result: Result) -> str:
     done, planned = len(result.shared), len(result.planned)
-    resume = "the same covshift bench command resumes it"
+    resume = "the same covshift bench run command resumes it"
     return f"{result.name} is unfinished: means over {done} of {planned} conditions; {resume}"
 
 
