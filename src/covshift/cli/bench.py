@@ -33,7 +33,12 @@ class _Bench(Group):
 app = typer.Typer(
     cls=_Bench,
     no_args_is_help=True,
-    help="Measure what a model loses under corruptions, and what adapting gives back.",
+    help="""Measure what a model loses under corruptions, and what adapting gives back.
+
+    Example:
+
+    covshift bench run --builtin
+    """,
 )
 app.command("run", cls=Command)(bench_run.command)
 

@@ -27,7 +27,16 @@ class _Data(Group):
         return shlex.join(["covshift", "data", "list", *words]) if words[0].startswith("-") else None
 
 
-app = typer.Typer(cls=_Data, no_args_is_help=True, help="List data sets and where to get them, and check yours.")
+app = typer.Typer(
+    cls=_Data,
+    no_args_is_help=True,
+    help="""List data sets and where to get them, and check yours.
+
+    Example:
+
+    covshift data check imagenet-c:DIR
+    """,
+)
 
 
 @app.command("list", cls=Command)

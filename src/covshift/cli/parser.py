@@ -68,7 +68,8 @@ class Command(TyperCommand):
             old, _, _ = word.partition("=")
             new = _RENAMED.get(old)
             if new in own and old not in own:
-                raise MistypedError(f"{old} is now called {new}; write {word.replace(old, new or '', 1)}")
+                renamed = [each.replace(old, new or "", 1) if each == word else each for each in words]
+                raise MistypedError(f"{old} is now called {new}; write {ctx.command_path} {shlex.join(renamed)}")
         ctx.allow_extra_args = True
         super().parse_args(ctx, args)
         if ctx.args and not ctx.resilient_parsing:
@@ -101,10 +102,8 @@ def _explain(path: str, words: Sequence[str], several: set[str], extra: Sequence
     """Return what to write for words that are too many, e.g. with commas where blanks separate the values.
 
     >>> _explain("covshift bench run", ["--corruptions", "fog", "snow"], {"--corruptions"}, ["snow"])
-    'got the extra word snow; use commas between several values: --corruptions fog,snow'
+    'expected one word after --corruptions, got fog snow; use commas between several values: --corruptions fog,snow'
     """
-    plural = "s" if len(extra) > 1 else ""
-    got = f"got the extra word{plural} {shlex.join(extra)}"
     for place, word in enumerate(words):
         values: list[str] = []
         for value in words[place + 1 :]:
@@ -113,6 +112,10 @@ def _explain(path: str, words: Sequence[str], several: set[str], extra: Sequence
             values.append(value)
         if word in several and len(values) > len(extra):
             # The words that follow may also be what the command is about, e.g. folders.
-            joined = ",".join(value.strip(",") for value in values[: len(extra) + 1])
-            return f"{got}; use commas between several values: {word} {shlex.quote(joined)}"
-    return f"{got}; see {path} --help"
+            values = values[: len(extra) + 1]
+            joined = shlex.quote(",".join(value.strip(",") for value in values))
+            return (
+                f"expected one word after {word}, got {' '.join(values)}; "
+                f"use commas between several values: {word} {joined}"
+            )
+    return f"expected nothing more, got {shlex.join(extra)}; see {path} --help"
