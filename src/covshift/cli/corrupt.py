@@ -1,7 +1,7 @@
 """`covshift corrupt`: corrupted pictures on disk, as ImageNet-C was published."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, get_args
 
 import typer
 
@@ -76,14 +76,14 @@ def choose(corruptions: list[str], severities: list[str], *, everything: bool) -
     >>> choose(["fog", "snow"], ["5"], everything=False).cells
     [('fog', 5), ('snow', 5)]
     """
-    from covshift.corruptions.registry import names
+    from covshift.corruptions.registry import Which, names
     from covshift.corruptions.tree import Recipe
 
     if everything == bool(corruptions):
         raise CovshiftError("expected either --all or at least one of --corruptions, e.g. --corruptions fog")
     wanted: dict[str, None] = {}
     for word in ["all"] if everything else corruptions:
-        wanted |= dict.fromkeys(names(word) if word in ("test", "holdout", "all") else [word])  # type: ignore[arg-type]
+        wanted |= dict.fromkeys(names(word) if word in get_args(Which) else [word])  # type: ignore[arg-type]
     for word in severities:
         if not word.isdecimal():
             raise CovshiftError(f"expected severities from 1 to 5, e.g. --severities 1,3, got {word!r}")
