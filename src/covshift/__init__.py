@@ -1,10 +1,9 @@
 """Measure, predict and repair covariate shift in image classifiers, without labels."""
 
-from importlib import import_module
-from importlib.metadata import version
-from typing import TYPE_CHECKING, Any
+TYPE_CHECKING = False  # as typing's, whose import would take a moment in which Ctrl-C still shows a traceback
 
 if TYPE_CHECKING:
+    __version__: str
     from covshift import shift
     from covshift.core.adapter import Adapter, Batch, Stream, adapt
     from covshift.core.estimate import estimate
@@ -27,7 +26,6 @@ __all__ = [
     "open_model",
     "shift",
 ]
-__version__ = version("covshift")
 
 # Names are imported when they are asked for, so that `covshift --help` does not wait for torch.
 _MODULES = {
@@ -41,7 +39,11 @@ _MODULES = {
 }
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
+    from importlib import import_module
+
+    if name == "__version__":
+        return import_module("importlib.metadata").version("covshift")
     if name == "shift":
         return import_module("covshift.shift")
     for module, names in _MODULES.items():

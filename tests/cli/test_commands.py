@@ -18,7 +18,7 @@ import covshift
 from covshift.bench.results.store import Store
 from covshift.bench.settings import Settings
 from covshift.cli import app
-from covshift.cli.settings import Order
+from covshift.cli.settings import ORDERS
 from covshift.data import selection
 
 ROOT = Path(__file__).parents[2]
@@ -106,7 +106,7 @@ def test_every_setting_has_its_option():
     params = {param.name: param for param in COMMANDS["bench run"].params}
     assert set(Settings.model_fields) <= set(params)
     assert all(name.replace("_", "-") in params[name].opts[0] + "s" for name in Settings.model_fields)
-    assert [order.value for order in Order] == list(get_args(selection.Order))
+    assert get_args(selection.Order) == ORDERS
 
 
 SEVERAL = [(name, param.opts[0]) for name, command in COMMANDS.items() for param in several(command)]
@@ -165,9 +165,9 @@ def test_priors_by_comma_or_by_repeating():
 
 
 def test_an_order_is_one_of_three():
-    result = invoke("bench", "run", "--order", "random")
-    assert result.exit_code == 2
-    assert "'shuffled', 'label', 'source'" in result.stderr
+    result = invoke("bench", "run", "--order", "labels")
+    assert (result.exit_code, result.stderr) == (2, "error: unknown order 'labels'; did you mean 'label'?\n")
+    assert "shuffled, label, source" in invoke("bench", "run", "--order", "x").stderr
 
 
 @pytest.mark.parametrize(
@@ -241,13 +241,13 @@ def test_every_public_name_is_there():
 @pytest.mark.parametrize("after", [0.1, 0.4, 0.8, 1.2])
 def test_ctrl_c_while_it_starts_is_one_line(after, tmp_path):
     process = subprocess.Popen(
-        [sys.executable, "-c", "print(flush=True); from covshift.__main__ import main; main()", "models", "no-such"],
+        [sys.executable, "-c", "from covshift.__main__ import main; print(flush=True); main()", "models", "no-such"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )
-    process.stdout.readline()  # the interpreter itself is up
+    process.stdout.readline()  # Python itself is up
     time.sleep(after)
     process.send_signal(signal.SIGINT)
     _, shown = process.communicate(timeout=60)

@@ -30,7 +30,7 @@ def command(
     clean: settings.Clean = None,
     mixed: settings.Mixed = None,
     limit: settings.Limit = None,
-    order: settings.OrderOf = None,
+    order: settings.Order = None,
     seed: settings.Seed = None,
     frost: settings.Frost = None,
     jpeg: settings.Jpeg = None,
@@ -76,7 +76,7 @@ def given(params: dict[str, Any]) -> dict[str, Any]:
     for name in ("mean", "std"):
         if name in values:
             values[name] = tuple(options.numbers(values[name], f"--{name}"))
-    return values | ({"order": str(values["order"].value)} if "order" in values else {})
+    return values
 
 
 def choose_builtin(values: dict[str, Any], config: Path | None, out: Path | None) -> tuple[Path, Path]:

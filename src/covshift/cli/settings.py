@@ -1,23 +1,27 @@
 """The options of `covshift bench run`: one for each setting of a run, in the groups of its help."""
 
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from covshift.cli import options
+from covshift.cli.parser import MistypedError
+from covshift.support.errors import unknown
 
 _WHAT, _IMAGES, _PREPROCESSING = "What to run", "Images", "Preprocessing"
 _ITS_OWN = "the model's own"
 
 
-class Order(StrEnum):
-    """In which order images form batches."""
+ORDERS = ("shuffled", "label", "source")
+"""The orders of `covshift.data`, which are not imported here: help should not wait for torch."""
 
-    SHUFFLED = "shuffled"
-    LABEL = "label"
-    SOURCE = "source"
+
+def parse_order(word: str) -> str:
+    """Return the word if it is an order in which images form batches."""
+    if word not in ORDERS:
+        raise MistypedError(str(unknown("order", word, ORDERS)))
+    return word
 
 
 Model = Annotated[str | None, typer.Option(help="Model, e.g. torchvision:resnet18.", rich_help_panel=_WHAT)]
@@ -92,9 +96,10 @@ Limit = Annotated[
         rich_help_panel=_IMAGES,
     ),
 ]
-OrderOf = Annotated[
-    Order | None,
+Order = Annotated[
+    str | None,
     typer.Option(
+        parser=parse_order,
         metavar="ORDER",
         help="Order in which images form batches: shuffled, label or source.",
         show_default="shuffled",
