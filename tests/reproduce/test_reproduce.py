@@ -126,13 +126,13 @@ def test_data_and_weights_that_are_missing():
     runs, missing = command.needed_runs(contents.choose_targets("table3", [], builtin=False), places)
     assert set(missing) == {*(f"fixup-resnet{d}-imagenet-c" for d in (50, 101, 152)), "groupnorm-resnet152-imagenet-c"}
     assert (
-        "covshift train resnet50-fixup, and name it: --weights fixup-resnet50=FILE"
+        "covshift train resnet50-fixup, and name it: `weights=fixup-resnet50=FILE`"
         in missing["fixup-resnet50-imagenet-c"]
     )
     settings = runs["resnet50-imagenet-c"]
     assert (settings.data, settings.jpeg, settings.model) == ("imagenet:in", 85, "zoo:resnet50")
     assert settings.methods == ("none", "full")
-    with pytest.raises(CovshiftError, match=r"imagenet-r is missing; name its folder: --imagenet-r DIR$"):
+    with pytest.raises(CovshiftError, match=r"imagenet-r is missing; name its folder: `imagenet-r=DIR`$"):
         command.needed_runs(contents.choose_targets("table5", [], builtin=False), places)
     runs, _ = command.needed_runs(
         contents.choose_targets("figure5", ["threshold"], builtin=False), Locations({"imagenet-v2": Path("v2")})
@@ -332,11 +332,11 @@ def test_the_command(tmp_path):
     assert missing.exit_code == 1
     assert "--imagenet-r DIR" in missing.stderr
     wrong = run("table1", "--weights", "augmix")
-    assert "expected --weights as NAME=FILE with a name of the zoo, got 'augmix'" in wrong.stderr
+    assert "expected weights as NAME=FILE with a name of the zoo, got 'augmix'" in wrong.stderr
     gone = run("table1", "--imagenet-c", "x", "--dry-run")
     assert (gone.exit_code, gone.stderr) == (
         1,
-        "error: expected a folder for --imagenet-c, got x, which is not a folder\n",
+        "error: expected a folder for --imagenet-c DIR, got x, which is not a folder\n",
     )
     gone = run("table1", "--weights", "augmix=x.pth")
     assert "expected a file for --weights augmix=FILE, got x.pth, which does not exist" in gone.stderr

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from covshift.cli.parser import as_options
 from covshift.support.errors import CovshiftError
 
 if TYPE_CHECKING:
@@ -130,4 +131,4 @@ def place(
 
 def write_error(line: str) -> None:
     """Print a line on progress or trouble, to stderr."""
-    typer.echo(line, err=True)
+    typer.echo(as_options(line), err=True)

@@ -54,7 +54,7 @@ def as_options(message: str) -> str:
         name = f"--{found[1].replace('_', '-')}"
         return name if found[2] == "True" else f"{name} {found[2]}"
 
-    return re.sub(r"`(\w+)=([^`]+)`", option, message)
+    return re.sub(r"`([\w-]+)=([^`]+)`", option, message)
 
 
 class Command(TyperCommand):

@@ -38,10 +38,10 @@ class Locations:
         """Raise a `CovshiftError` where a folder or file does not exist, before anything is fetched or run."""
         for name, folder in self.folders.items():
             if not folder.expanduser().is_dir():
-                raise CovshiftError(f"expected a folder for --{name}, got {folder}, which is not a folder")
+                raise CovshiftError(f"expected a folder for `{name}=DIR`, got {folder}, which is not a folder")
         for name, file in self.weights.items():
             if not (file.expanduser().is_file() or is_tensorflow(file.expanduser())):
-                raise CovshiftError(f"expected a file for --weights {name}=FILE, got {file}, which does not exist")
+                raise CovshiftError(f"expected a file for `weights={name}=FILE`, got {file}, which does not exist")
 
     def settings(self, job: Job) -> dict[str, Any]:
         """Return the settings of a run.
@@ -61,7 +61,7 @@ class Locations:
         if not entry.files:
             train = f"; train it with covshift train {entry.recipe}" if entry.recipe else f"; it is at {entry.page}"
             raise CovshiftError(
-                f"{job.model} has no weights to download{train}, and name it: --weights {job.model}=FILE"
+                f"{job.model} has no weights to download{train}, and name it: `weights={job.model}=FILE`"
             )
         return f"zoo:{job.model}"
 
@@ -74,8 +74,8 @@ class Locations:
             # Made on the fly, through JPEG as the published files are; frost has other textures.
             return {"data": f"imagenet:{self.folders['imagenet']}", "jpeg": 85}
         if folder is None:
-            other = " or --imagenet DIR" if source == "imagenet-c" else ""
-            raise CovshiftError(f"{data} is missing; name its folder: --{source} DIR{other}")
+            other = " or `imagenet=DIR`" if source == "imagenet-c" else ""
+            raise CovshiftError(f"{data} is missing; name its folder: `{source}=DIR`{other}")
         variant = next((f"?variant={name}" for name in VARIANTS if data == f"imagenet-v2-{name}"), "")
         return {"data": f"{source}:{folder}{variant}"}
 
@@ -86,6 +86,6 @@ def parse_weights(texts: list[str]) -> dict[str, Path]:
     for text in texts:
         name, equals, path = text.partition("=")
         if not equals or name not in ENTRIES:
-            raise CovshiftError(f"expected --weights as NAME=FILE with a name of the zoo, got {text!r}")
+            raise CovshiftError(f"expected weights as NAME=FILE with a name of the zoo, got {text!r}")
         files[name] = Path(path)
     return files
