@@ -90,17 +90,17 @@ def command(
 
     covshift reproduce table1 --imagenet-c DIR --engine ray --address auto
     """
-    from covshift.reproduce import listed
+    from covshift.reproduce import list_targets
 
     form = options.choose_form(csv=csv, json=json, markdown=markdown, latex=latex)
     if show or what is None:
-        typer.echo(listed(builtin, as_json=json))
+        typer.echo(list_targets(builtin, as_json=json))
     else:
         _run(what, context.params, form)
 
 
 def _run(what: str, params: dict[str, Any], form: str) -> None:
-    from covshift.reproduce import Locations, choose, parse_weights, reproduce
+    from covshift.reproduce import Locations, choose_targets, parse_weights, reproduce
     from covshift.reproduce.miniature import IMAGES
 
     folders = {name: Path(folder) for name in _SETS if (folder := params[name.replace("-", "_")]) is not None}
@@ -109,7 +109,7 @@ def _run(what: str, params: dict[str, Any], form: str) -> None:
     locations.check()
     names = ("engine", "address", "workers", "worker_cpus", "worker_gpus", "shard")
     where = options.place(*(params[name] for name in names))
-    targets = choose(what, options.split(params["row"]), builtin=params["builtin"])
+    targets = choose_targets(what, options.split(params["row"]), builtin=params["builtin"])
     out, dry = Path(params["out"]), params["dry"]
     text, failed = reproduce(targets, locations, out, options.write_error, dry=dry, form=form, where=where)
     if text:
