@@ -1,20 +1,13 @@
 """`covshift shift`: how far images have moved, what that costs, and what adapting would buy."""
 
-import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
 from covshift.cli import options
 from covshift.cli.parser import FOUND
 from covshift.support.errors import CovshiftError
-
-if TYPE_CHECKING:
-    from covshift.shift.forecast.predictor import Prediction
-    from covshift.shift.forecast.verdict import Verdict
-
-_LAYERS = 5  # shown in text
 
 
 def command(
@@ -44,7 +37,7 @@ def command(
 
     covshift shift --model torchvision:resnet50 --source folder:val --target folder:night --alarm 0.4
     """
-    from covshift.shift.forecast.verdict import judge
+    from covshift.shift.forecast.verdict import tell
 
     if source is None and (predictor is None or not predictor.exists()):
         if predictor is not None:
@@ -53,37 +46,7 @@ def command(
             )
         if alarm is not None:
             raise CovshiftError("expected --source or --predictor with --alarm: there is no predicted error without")
-    verdict = judge(model, target, source, condition, limit, predictor, device)
-    typer.echo(as_json_text(verdict) if as_json else as_text(verdict))
-    if verdict.above(alarm):
+    found = tell(model, target, source, condition, limit, predictor, device)
+    typer.echo(found.as_json() if as_json else found.as_text())
+    if found.above(alarm):
         raise typer.Exit(FOUND)
-
-
-def as_json_text(verdict: "Verdict") -> str:
-    """Return all of it for programs."""
-    values: dict[str, Any] = {
-        "images": verdict.images,
-        "distance": verdict.distance.average,
-        "layers": verdict.distance.layers,
-    }
-    if verdict.forecast is not None:
-        values |= {"plain": verdict.forecast.plain._asdict(), "adapted": verdict.forecast.adapted._asdict()}
-    return json.dumps(values, indent=2)
-
-
-def as_text(verdict: "Verdict") -> str:
-    """Return the most of it for people."""
-    far = sorted(verdict.distance.layers.items(), key=lambda item: -item[1])[:_LAYERS]
-    lines = [f"normalised distance {verdict.distance.average:.2f} over {verdict.images} images, most of it in"]
-    lines += [f"  {path}  {value:.2f}" for path, value in far]
-    if verdict.forecast is None:
-        return "\n".join([*lines, "with --source, clean labelled images, covshift also predicts the error"])
-    plain, adapted = verdict.forecast.plain, verdict.forecast.adapted
-    lines.append(f"predicted error {_percent(plain)}")
-    verb = "lower" if adapted.error <= plain.error else "raise"
-    return "\n".join([*lines, f"adapting would {verb} it to {_percent(adapted)}"])
-
-
-def _percent(prediction: "Prediction") -> str:
-    error, low, high = (f"{100 * value:.1f}" for value in prediction)
-    return f"{error} % ({low} to {high})"
