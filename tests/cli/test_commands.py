@@ -9,8 +9,10 @@ import time
 from pathlib import Path
 from typing import get_args
 
+import numpy as np
 import pytest
 import typer
+from PIL import Image
 from runs import a_row, a_run, workplace
 from typer.testing import CliRunner
 
@@ -280,3 +282,15 @@ def test_commands_that_are_quoted_exist():
         assert used <= known | {"--help"}, (file, text)
         checked += bool(used)
     assert checked > 40
+
+
+def test_a_corruption_of_ones_own_on_a_picture(tmp_path):
+    (tmp_path / "my_dusk.py").write_text(
+        "from covshift import corruptions\n\n"
+        "@corruptions.register('my_dusk', severities=(2, 4, 8, 16, 32))\n"
+        "def my_dusk(image, divisor, rng):\n    return image // divisor\n"
+    )
+    Image.fromarray(np.full((40, 40, 3), 128, np.uint8)).save(tmp_path / "grey.png")
+    words = ["corrupt", "grey.png", "dusk.png", "--plugin", "my_dusk", "--corruptions", "my_dusk", "--severities", "3"]
+    subprocess.run([sys.executable, "-m", "covshift", *words], cwd=tmp_path, check=True)  # it is registered there only
+    assert np.unique(np.asarray(Image.open(tmp_path / "dusk.png"))).tolist() == [16]
