@@ -27,7 +27,8 @@ def merge(folders: Sequence[Path], out: Path | None = None) -> list[Path]:
     sharded = [each for folder in folders for each in (folder, *_inside(folder)) if shards_in(each)]
     if not sharded:
         raise CovshiftError(
-            f"expected shards, such as shard-0-of-4, in {', '.join(map(str, folders))}; to merge other runs, name a folder with `out=DIR`"
+            f"expected shards, such as shard-0-of-4, in {', '.join(map(str, folders))}; to merge other runs, name a "
+            "folder with `out=DIR`"
         )
     for folder in sharded:
         _merge(shards_in(folder), folder)
