@@ -76,7 +76,7 @@ def _parts(folder: Path) -> list[Path]:
 
 
 def shards_in(folder: Path) -> list[Path]:
-    """The folders of the shards of a run."""
+    """Return the folders of the shards of a run."""
     return [part for part in _inside(folder) if Shard.named(part) and holds_a_run(part)]
 
 
