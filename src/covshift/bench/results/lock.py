@@ -20,7 +20,7 @@ class Lock:
 
     @contextmanager
     def hold(self, byte: int, *, wait: bool = True) -> Iterator[bool]:
-        """Hold one of the locks; give whether it could be had."""
+        """Hold one of the locks, and yield whether it could be had."""
         try:
             if self._opened is None:
                 # Kept open: closing any handle of a file lets go of all locks that the process has on it.
@@ -37,7 +37,7 @@ class Lock:
             fcntl.lockf(self._opened, fcntl.LOCK_UN, 1, byte)
 
     def enter(self) -> bool:
-        """Count this process in for as long as it lives; give whether it is the only one. Hold a lock meanwhile."""
+        """Count this process in for as long as it lives, and return whether it is the only one; call it with a lock."""
         assert self._opened is not None
         try:
             fcntl.lockf(self._opened, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, _PRESENT)
