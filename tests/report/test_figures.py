@@ -28,8 +28,8 @@ from covshift.report.publication import svg
 from covshift.report.sections import architectures, batches, natural, overview
 from covshift.report.sections import by_corruption as corruptions
 from covshift.report.sections import comparison as compare
-from covshift.report.sheet import Sheet
 from covshift.support.errors import CovshiftError
+from covshift.support.tables import Table
 
 SMALL = {"corruptions": "fog,snow,spatter", "severities": "1,3"}
 
@@ -161,10 +161,10 @@ def test_normalisations_stand_side_by_side(tmp_path):
         *results(tmp_path, "gn", model="builtin:resnet20-gn", methods="none"),
         *results(tmp_path, "f", model="builtin:resnet20-fixup", methods="none"),
     ]
-    sheet = architectures.norms([*plain, *others], metric(plain))
-    assert isinstance(sheet, Sheet)
-    assert sheet.lines[0][0].text == "resnet20"
-    assert all(cell.text for cell in sheet.lines[0])
+    table = architectures.norms([*plain, *others], metric(plain))
+    assert isinstance(table, Table)
+    assert table.lines[0][0].text == "resnet20"
+    assert all(cell.text for cell in table.lines[0])
     assert isinstance(architectures.norms(plain, metric(plain)), Gap)
 
 
@@ -205,8 +205,8 @@ def test_means_over_other_conditions_are_said_to_be(tmp_path):
     whole = results(tmp_path, "resnet20", model="builtin:resnet20")
     part = results(tmp_path, "GN", model="builtin:resnet20-gn", methods="none", severities="3")
     note = "means are not over the same conditions: 2 × severity 1, 3: resnet20; 2 × severity 3: GN"
-    sheet = architectures.norms([*whole, *part], metric(whole))
-    assert sheet.notes == (note,)
+    table = architectures.norms([*whole, *part], metric(whole))
+    assert table.notes == (note,)
     assert note in overview.table([*whole, *part]).notes
     scatter = architectures.scatter([*whole, *part], metric(whole))
     assert all(note.replace("means", "Means") in figure.caption for figure in scatter)
@@ -297,14 +297,14 @@ def test_natural_runs_and_mixtures_have_lines(tmp_path):
     camera = results(tmp_path, "camera", corruptions="", data="npz:camera.npz", methods="none,full,batch:n=8,N=0")
     mixed = results(tmp_path, "mixed", mixed=True)
     section = natural.section([*camera, *mixed])
-    (sheet,) = parts(section, Sheet).values()
-    assert [line[1].text for line in sheet.lines] == [
+    (table,) = parts(section, Table).values()
+    assert [line[1].text for line in table.lines] == [
         "npz:camera.npz, as they are",
         "npz:nowhere.npz, clean",
         "npz:nowhere.npz, mixed corruptions",
     ]
     row = camera[0].table["none"][("clean", 0)]
-    assert sheet.lines[0][2].text == f"{100 * row.top1_errors / row.images:.1f}"
+    assert table.lines[0][2].text == f"{100 * row.top1_errors / row.images:.1f}"
 
 
 def test_figures_are_the_same_bytes_for_the_same_rows(tmp_path):

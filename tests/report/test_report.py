@@ -16,8 +16,9 @@ from covshift.corruptions import names
 from covshift.report.build import report, written_readme
 from covshift.report.gather import _labels, gather
 from covshift.report.sections import overview
-from covshift.report.sheet import FORMATS, Cell, Sheet, as_csv, as_latex, as_markdown
 from covshift.support.errors import CovshiftError
+from covshift.support.tables import PERCENT, Cell, Table
+from covshift.support.writers import FILES, as_csv, as_latex, as_markdown
 
 SMALL = {"corruptions": "fog,snow,spatter", "severities": "1,3"}
 
@@ -229,16 +230,19 @@ def test_images_as_they_are_have_a_sentence(tmp_path):
     assert told.startswith(f"errs on {by_hand(folder, 'none', ['clean']):.1f} % of the images. Full adaptation changes")
 
 
-SHEET = Sheet(
-    "t", "a_b", ("model", "error in %", "Δ"), ((Cell("a_1 & b"), Cell("12.3", "11.0", "14.0"), Cell("-1.0")),)
+TABLE = Table(
+    "t",
+    "a_b",
+    ("model", "error in %", "Δ"),
+    ((Cell("a_1 & b"), Cell(0.123, 0.11, 0.14, notation=PERCENT), Cell("-1.0")),),
 )
 
 
 def test_every_form_has_the_same_numbers():
-    for write in FORMATS.values():
-        assert "12.3" in write(SHEET)
-        assert "-1.0" in write(SHEET)
-    row = next(csv.DictReader(io.StringIO(as_csv(SHEET))))
+    for write in FILES.values():
+        assert "12.3" in write(TABLE)
+        assert "-1.0" in write(TABLE)
+    row = next(csv.DictReader(io.StringIO(as_csv(TABLE))))
     assert row == {
         "model": "a_1 & b",
         "error in %": "12.3",
@@ -246,19 +250,19 @@ def test_every_form_has_the_same_numbers():
         "error in % high": "14.0",
         "Δ": "-1.0",
     }
-    assert r"a\_1 \& b & 12.3 & $-1.0$ \\" in as_latex(SHEET)
-    strong = SHEET._replace(
+    assert r"a\_1 \& b & 12.3 & $-1.0$ \\" in as_latex(TABLE)
+    strong = TABLE._replace(
         columns=("a|b", "<", "Δ"), lines=((Cell("a", strong=True), Cell(""), Cell("-1.0", strong=True)),)
     )
     assert r"a\textbar{}b & \textless{} & $\Delta$" in as_latex(strong)
     assert r"\textbf{a} &  & $\mathbf{-1.0}$ \\" in as_latex(strong)  # \textbf leaves mathematics as they are
-    assert "| 12.3 <sub>11.0 to 14.0</sub> | -1.0 |" in as_markdown(SHEET)
+    assert "| 12.3 <sub>11.0 to 14.0</sub> | -1.0 |" in as_markdown(TABLE)
 
 
 def test_words_begin_at_the_left_and_numbers_end_at_the_right():
-    sheet = Sheet("t", "t", ("model", "method", "error", "none"), ((Cell("a"), Cell("full"), Cell("1.0"), Cell("")),))
-    assert "| --- | --- | ---: | ---: |" in as_markdown(sheet)
-    assert r"\begin{tabular}{llrr}" in as_latex(sheet)
+    table = Table("t", "t", ("model", "method", "error", "none"), ((Cell("a"), Cell("full"), Cell("1.0"), Cell("")),))
+    assert "| --- | --- | ---: | ---: |" in as_markdown(table)
+    assert r"\begin{tabular}{llrr}" in as_latex(table)
 
 
 def test_a_suite_beside_the_runs_is_said(tmp_path, monkeypatch):

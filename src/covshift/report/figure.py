@@ -1,12 +1,11 @@
 """`Figure`: a chart as a Vega-Lite specification with the rows behind it; and how all charts look."""
 
-import csv
-import io
 import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from covshift.bench.results.metrics import Rate
+from covshift.support.writers import csv_text
 
 if TYPE_CHECKING:
     import altair
@@ -94,12 +93,12 @@ class Figure(NamedTuple):
     wide: bool = False
 
     def as_csv(self) -> str:
-        """The data behind the chart."""
-        return as_csv(self.rows)
+        """Return the data behind the chart, for a file that a spreadsheet may open."""
+        return rows_as_csv(self.rows)
 
     @property
     def dataset(self) -> str | None:
-        """The name under which the specification holds these data; None where it holds others."""
+        """The name under which the specification holds the same text; None where it holds another."""
         text = self.as_csv()
         return next((name for name, held in self.spec.get("datasets", {}).items() if held == text), None)
 
@@ -147,21 +146,19 @@ def data(rows: Sequence[Row]) -> Any:
 
     numbers = {name for row in rows for name, value in row.items() if isinstance(value, int | float)}
     parse = dict.fromkeys(sorted(numbers), "number")
-    return altair.InlineData(values=as_csv(rows), format=altair.CsvDataFormat(type="csv", parse=parse))
+    return altair.InlineData(
+        values=rows_as_csv(rows, formulas=True), format=altair.CsvDataFormat(type="csv", parse=parse)
+    )
 
 
-def as_csv(rows: Sequence[Row]) -> str:
-    r"""Rows as CSV, with a column for every name that one of them has.
+def rows_as_csv(rows: Sequence[Row], *, formulas: bool = False) -> str:
+    r"""Return rows as CSV, with a column for every name that one of them has.
 
-    >>> as_csv([{"model": "a", "n": 8}, {"model": "b"}])
+    >>> rows_as_csv([{"model": "a", "n": 8}, {"model": "b"}])
     'model,n\na,8\nb,\n'
     """
     columns = list(dict.fromkeys(name for row in rows for name in row))
-    file = io.StringIO()
-    writer = csv.DictWriter(file, columns, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return file.getvalue()
+    return csv_text([columns, *([row.get(name) for name in columns] for row in rows)], formulas=formulas)
 
 
 def batch_sizes() -> Any:

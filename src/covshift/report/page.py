@@ -13,7 +13,8 @@ from covshift.report.gather import Result
 from covshift.report.parts import Gap, Part, Section
 from covshift.report.sections.overview import sentence
 from covshift.report.sections.samples import Samples
-from covshift.report.sheet import FORMATS, Sheet, as_html
+from covshift.support.tables import Table
+from covshift.support.writers import FILES, as_html
 
 _HERE = Path(__file__).parent
 _KINDS = {"csv": "text/csv", "md": "text/markdown", "tex": "text/x-tex"}
@@ -86,12 +87,12 @@ class Download(NamedTuple):
     dataset: str = ""
 
 
-def downloads(part: Sheet | Figure) -> list[Download]:
+def downloads(part: Table | Figure) -> list[Download]:
     """What can be saved of a table or a figure; data that a chart holds anyway are found there by the page's script."""
     if isinstance(part, Figure):
         name = f"{part.name}.csv"
         return [_download(name, part.as_csv()) if part.dataset is None else Download(name, "csv", "", part.dataset)]
-    return [_download(f"{part.name}.{ending}", write(part)) for ending, write in FORMATS.items()]
+    return [_download(f"{part.name}.{ending}", write(part)) for ending, write in FILES.items()]
 
 
 def _download(name: str, text: str) -> Download:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from covshift.report.figure import Figure
 from covshift.report.gather import Result
-from covshift.report.sheet import Sheet
+from covshift.support.tables import Table
 
 
 class Gap(NamedTuple):
@@ -31,7 +31,7 @@ def lacking(title: str, reason: str, results: Sequence[Result], each: str = "", 
     return Gap(title, told, "\n".join(filter(None, [*commands, then])))
 
 
-Part = Sheet | Figure | Gap
+Part = Table | Figure | Gap
 
 
 class Section(NamedTuple):

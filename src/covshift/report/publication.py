@@ -7,8 +7,9 @@ from pathlib import Path
 
 from covshift.report.figure import Figure
 from covshift.report.parts import Section
-from covshift.report.sheet import FORMATS, Sheet
 from covshift.support.files import replacing
+from covshift.support.tables import Table
+from covshift.support.writers import FILES
 
 _LIST = ".files"  # what this report wrote: a folder may hold other files, which are left alone
 _SCALE = 2  # pixels of a PNG for each px of the figure
@@ -20,8 +21,8 @@ def write_files(sections: Sequence[Section], out: Path) -> None:
     for part in (part for section in sections for part in section.parts):
         if isinstance(part, Figure):
             written += _write_figure(part, out / "figures")
-        elif isinstance(part, Sheet):
-            for ending, write in FORMATS.items():
+        elif isinstance(part, Table):
+            for ending, write in FILES.items():
                 written.append(_write(out / "tables" / f"{part.name}.{ending}", write(part).encode()))
     names = {f"{file.parent.name}/{file.name}" for file in written}
     listed = out / _LIST

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from covshift.report.gather import Result
 from covshift.report.parts import Section
 from covshift.report.sections.overview import sentence
-from covshift.report.sheet import Sheet, as_markdown, markdown
+from covshift.support.tables import Table
+from covshift.support.writers import as_markdown, markdown
 
 _MARK = "<!-- Written by covshift report from the rows of the runs; do not edit. -->"
 _SUITE = "suite.yaml"
@@ -20,13 +21,13 @@ def as_readme(title: str, results: Sequence[Result], sections: Sequence[Section]
     lines = [f"# {markdown(title)}", "", _MARK, ""]
     lines += [f"- **{markdown(result.name)}** {markdown(sentence(result))}" for result in results]
     for section in sections:
-        sheets = [part for part in section.parts if isinstance(part, Sheet)]
-        if not sheets:
+        tables = [part for part in section.parts if isinstance(part, Table)]
+        if not tables:
             continue
         lines += ["", f"## {markdown(section.title)}", "", markdown(section.text)]
-        for sheet in sheets:
-            lines += ["", f"### {markdown(sheet.title)}", "", as_markdown(sheet).rstrip()]
-            lines += [f"\n{markdown(note)}" for note in sheet.notes]
+        for table in tables:
+            lines += ["", f"### {markdown(table.title)}", "", as_markdown(table).rstrip()]
+            lines += [f"\n{markdown(note)}" for note in table.notes]
     told = f"{_all_by_one(results)}Each by one command; what is there is not run again."
     lines += ["", "## Runs", "", told, "", "```sh"]
     lines += [result.run.settings.command(result.folder.resolve().name) for result in results]

@@ -10,8 +10,8 @@ from covshift.report.metric import Metric, uneven, with_notes
 from covshift.report.naming import family, large_scale, norm, simclr, without_norm
 from covshift.report.parts import Gap, Part, Section
 from covshift.report.sections.distances import MEASURE
-from covshift.report.sheet import EMPTY, Cell, Sheet, percent, signed
 from covshift.support.errors import plural
+from covshift.support.tables import EMPTY, Cell, Table, percent, points
 
 if TYPE_CHECKING:
     import altair
@@ -96,7 +96,7 @@ def _pairs(rows: Sequence[Row], field: str, title: str, found: Metric) -> "altai
     return alt.layer(lines, hollow, solid).properties(width="container", height=280)
 
 
-def norms(results: Sequence[Result], found: Metric) -> Sheet | Gap:
+def norms(results: Sequence[Result], found: Metric) -> Table | Gap:
     """Fixup, GroupNorm, batch norm and adapted batch norm of the same architectures."""
     title = f"{found.name.capitalize()} in % by normalisation"
     groups: dict[str, dict[str, Result]] = {}
@@ -110,7 +110,7 @@ def norms(results: Sequence[Result], found: Metric) -> Sheet | Gap:
         batch_norm = group.get("BN")
         values.append(found.adapted(batch_norm) if batch_norm else None)
         least = min((value for value in values if value is not None), default=None)
-        cells = [EMPTY if value is None else Cell(f"{value:.1f}", strong=value == least) for value in values]
+        cells = [Cell(value, strong=value is not None and value == least) for value in values]
         lines.append((Cell(name), *cells))
     if not lines:
         reason = "it takes models of one architecture with batch norm and with GroupNorm or Fixup"
@@ -120,10 +120,10 @@ def norms(results: Sequence[Result], found: Metric) -> Sheet | Gap:
             "covshift bench --model builtin:resnet20-gn --data builtin:cifar10 --methods none --out runs/gn",
         )
     notes = tuple(note for group in compared.values() for note in uneven(list(group.values())))
-    return Sheet("norms", title, ("model", "Fixup", "GN", "BN", "BN, adapted"), tuple(lines), notes)
+    return Table("norms", title, ("model", "Fixup", "GN", "BN", "BN, adapted"), tuple(lines), notes)
 
 
-def special(results: Sequence[Result], found: Metric) -> list[Sheet | Gap]:
+def special(results: Sequence[Result], found: Metric) -> list[Table | Gap]:
     """Large-scale pre-training, and SimCLR."""
     wsl = "covshift bench --model timm:resnext101_32x8d.fb_wsl_ig1b_ft_in1k --data imagenet-c:DIR --out runs/wsl"
     own = "covshift bench --model 'file:simclr.pth?arch=torchvision:resnet50' --data imagenet-c:DIR --out runs/simclr"
@@ -135,24 +135,22 @@ def special(results: Sequence[Result], found: Metric) -> list[Sheet | Gap]:
 
 def _before_after(
     results: Sequence[Result], found: Metric, wanted: Callable[[Result], bool], name: str, title: str, command: str
-) -> Sheet | Gap:
+) -> Table | Gap:
     lines, shown = [], []
     for result in filter(wanted, results):
         before, after = found.of(result, "none"), found.adapted(result)
         if before is None or after is None:
             continue
         shown.append(result)
-        delta = Cell(signed((after - before) / 100))
-        lines.append(
-            (Cell(result.name), percent(result.rate("none")), Cell(f"{before:.1f}"), Cell(f"{after:.1f}"), delta)
-        )
+        delta = points((after - before) / 100)
+        lines.append((Cell(result.name), percent(result.rate("none")), Cell(before), Cell(after), delta))
     if not lines:
         return Gap(title, "no model of these runs is one, by its name", command)
     columns = ("model", "clean", "as it is", "adapted", "Δ")
-    return Sheet(name, f"{title}: {found.name} in %", columns, tuple(lines), uneven(shown))
+    return Table(name, f"{title}: {found.name} in %", columns, tuple(lines), uneven(shown))
 
 
-def parameters(results: Sequence[Result], shifts: Mapping[str, Shift]) -> Sheet:
+def parameters(results: Sequence[Result], shifts: Mapping[str, Shift]) -> Table:
     """How large the models are; how much of them is in normalisation layers is known of those that were measured."""
     lines = []
     for result in results:
@@ -162,4 +160,4 @@ def parameters(results: Sequence[Result], shifts: Mapping[str, Shift]) -> Sheet:
         lines.append((*map(Cell, words), affine))
     columns = ("run", "model", "family", "normalisation", "parameters", "of normalisation")
     notes = (f"of normalisation: known where distances were measured, {MEASURE}",) if len(shifts) < len(lines) else ()
-    return Sheet("parameters", "Parameters", columns, tuple(lines), notes, folded=True)
+    return Table("parameters", "Parameters", columns, tuple(lines), notes, folded=True)

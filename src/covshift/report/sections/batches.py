@@ -19,7 +19,7 @@ from covshift.report.gather import Result
 from covshift.report.metric import Metric, unshuffled, with_notes
 from covshift.report.naming import file_name
 from covshift.report.parts import Part, Section, lacking
-from covshift.report.sheet import EMPTY, Cell, Sheet, change, percent
+from covshift.support.tables import Cell, Table, change, percent
 
 GRID = "covshift bench --out RUN --extend --grid"
 _ZERO = "covshift bench --out RUN --extend --methods batch:n=1,N=0,batch:n=8,N=0,batch:n=64,N=0,batch:n=512,N=0"
@@ -46,7 +46,7 @@ def _measured(result: Result) -> dict[tuple[int, float], str]:
     return {key: name for key, name in sorted(result.batches.items()) if result.mean(name) is not None}
 
 
-def methods_table(results: Sequence[Result]) -> list[Sheet]:
+def methods_table(results: Sequence[Result]) -> list[Table]:
     """The methods that were asked for beside none: partial, full, and others such as streams."""
     lines = [
         (Cell(result.name), Cell(name), percent(result.mean(name)), change(result.gain(name)))
@@ -58,7 +58,7 @@ def methods_table(results: Sequence[Result]) -> list[Sheet]:
         return []
     notes = ("stream: statistics follow the images as they come; batch: those of n images at a time",)
     columns = ("model", "method", "mean error in %", "Δ to none")
-    return [Sheet("methods", "All methods", columns, tuple(lines), notes)]
+    return [Table("methods", "All methods", columns, tuple(lines), notes)]
 
 
 def chosen(result: Result, found: Metric) -> dict[int, float]:
@@ -163,7 +163,7 @@ def curves(results: Sequence[Result], found: Metric) -> list[Figure]:
     return figures
 
 
-def grid_table(result: Result, found: Metric) -> Sheet:
+def grid_table(result: Result, found: Metric) -> Table:
     """The metric for each n (lines) and N (columns); the best N of a line is marked."""
     measured = _measured(result)
     priors = sorted({N for _, N in measured})
@@ -176,8 +176,8 @@ def grid_table(result: Result, found: Metric) -> Sheet:
         lines.append((Cell(f"n = {n}"), *cells))
     columns = ("", *(f"N = {N:g}" for N in priors))
     title = f"{result.name}: {found.name} in % by n and N"
-    return Sheet(f"grid-{file_name(result)}", title, columns, tuple(lines), folded=True)
+    return Table(f"grid-{file_name(result)}", title, columns, tuple(lines), folded=True)
 
 
 def _number(value: float | None, least: float | None) -> Cell:
-    return EMPTY if value is None else Cell(f"{value:.1f}", strong=value == least)
+    return Cell(value, strong=value is not None and value == least)

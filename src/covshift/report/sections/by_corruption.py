@@ -8,7 +8,7 @@ from covshift.report.figure import METHOD_COLOURS, Figure, Row, data, figure, in
 from covshift.report.gather import Result
 from covshift.report.naming import file_name
 from covshift.report.parts import Gap, Part, Section, lacking
-from covshift.report.sheet import EMPTY, Cell, Sheet, change, percent
+from covshift.support.tables import EMPTY, Cell, Table, change, percent
 
 _CORRUPT = "covshift bench --out RUN --extend --corruptions all --methods none"
 
@@ -35,7 +35,7 @@ def _shown(result: Result) -> list[str]:
     return [name for name in names("all") if any(result.over(method, name) for method in SCENARIOS)]
 
 
-def table(result: Result) -> Sheet:
+def table(result: Result) -> Table:
     """One model's errors by corruption."""
     methods = [name for name in SCENARIOS if result.table.get(name)]
     lines = []
@@ -47,7 +47,7 @@ def table(result: Result) -> Sheet:
         lines.append(tuple(line))
     columns = ("corruption", *methods, *(["Δ"] if result.adapted else []))
     title = f"{result.name}: error in % by corruption"
-    return Sheet(f"corruptions-{file_name(result)}", title, columns, tuple(lines), folded=True)
+    return Table(f"corruptions-{file_name(result)}", title, columns, tuple(lines), folded=True)
 
 
 def bars(results: Sequence[Result]) -> list[Figure]:

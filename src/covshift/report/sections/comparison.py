@@ -8,8 +8,8 @@ from covshift.report.difference import Difference, difference, mean_difference
 from covshift.report.figure import RED, Figure, Row, data, figure
 from covshift.report.gather import Result
 from covshift.report.parts import Section
-from covshift.report.sheet import Cell, Sheet, change, percent
 from covshift.support.errors import CovshiftError
+from covshift.support.tables import Cell, Table, change, percent
 
 
 def section(first: Result, second: Result) -> Section:
@@ -26,7 +26,7 @@ def section(first: Result, second: Result) -> Section:
         "independent; bold ones leave out zero. Conditions that only one of the runs has are left out"
     )
     text += f", and so are the methods {', '.join(alone)}." if alone else "."
-    parts: list[Sheet | Figure] = []
+    parts: list[Table | Figure] = []
     for method in methods:
         lines = compare(first, second, method)
         if lines:
@@ -55,7 +55,7 @@ def _difference(first: Result, second: Result, method: str, conditions: Sequence
 
 def _table(
     first: Result, second: Result, method: str, lines: Sequence[tuple[str, list[Condition], Difference]]
-) -> Sheet:
+) -> Table:
     cells = tuple(
         (Cell(label), percent(first.mean(method, among)), percent(second.mean(method, among)), change(found))
         for label, among, found in lines
@@ -67,7 +67,7 @@ def _table(
     if first.images != second.images:
         notes.append("the two runs are on different images")
     title = f"{method}: error in %"
-    return Sheet(_name(method), title, ("condition", first.name, second.name, "difference"), cells, tuple(notes))
+    return Table(_name(method), title, ("condition", first.name, second.name, "difference"), cells, tuple(notes))
 
 
 def _chart(

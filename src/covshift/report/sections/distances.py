@@ -11,7 +11,7 @@ from covshift.report.figure import BLUE, GREEN, KIND_COLOURS, ORANGE, Figure, Ro
 from covshift.report.gather import Result
 from covshift.report.naming import file_name
 from covshift.report.parts import Gap, Part, Section, lacking
-from covshift.report.sheet import Cell, Sheet
+from covshift.support.tables import Cell, Table
 
 PANELS = {"none": "(i) as it is", "full": "(ii) adapted", "reverse": "(iii) adapted to it, on clean images"}
 KINDS = ("noise", "blur", "weather", "digital")
@@ -172,7 +172,7 @@ def prediction(result: Result, shift: Shift, measuring: str = MEASURE) -> list[P
     columns = ("error", "kind", "true", "predicted", "|Δ|", "holdout", "fitted", "holdout |Δ|", "slope", "intercept")
     note = "The last column is the paper's |Δ|, of a ResNet-50 on ImageNet-C."
     return [
-        Sheet(f"prediction-{file_name(result)}", title, (*columns, "paper |Δ|"), tuple(lines), (note,), folded=True)
+        Table(f"prediction-{file_name(result)}", title, (*columns, "paper |Δ|"), tuple(lines), (note,), folded=True)
     ]
 
 

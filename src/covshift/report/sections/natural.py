@@ -7,7 +7,7 @@ from covshift.report.figure import UNADAPTED, Row, figure, over_batch_sizes
 from covshift.report.gather import Result
 from covshift.report.metric import unshuffled, with_notes
 from covshift.report.parts import Gap, Part, Section, lacking
-from covshift.report.sheet import EMPTY, Cell, Sheet, change, percent
+from covshift.support.tables import EMPTY, Cell, Table, change, percent
 
 _TOP5 = 5
 _MIXED = "covshift bench --out RUN --extend --mixed"
@@ -37,7 +37,7 @@ def _lines(result: Result) -> list[tuple[str, Condition]]:
     return [(label, condition) for label, condition in found if result.rate("none", condition)]
 
 
-def table(results: Sequence[Result]) -> Sheet:
+def table(results: Sequence[Result]) -> Table:
     """Top-1 and top-5 error without and with adaptation."""
     lines = []
     deep = any(result.run.model_classes > _TOP5 for result in results)
@@ -53,7 +53,7 @@ def table(results: Sequence[Result]) -> Sheet:
                 line.append(percent(rate) if result.run.model_classes > _TOP5 else EMPTY)
             lines.append(tuple(line))
     columns = ("model", "images", "as it is", "adapted", "Δ", *(("top-5", "top-5 adapted") if deep else ()))
-    return Sheet("natural", "Error in % where no corruption is common to all images", columns, tuple(lines))
+    return Table("natural", "Error in % where no corruption is common to all images", columns, tuple(lines))
 
 
 def curves(results: Sequence[Result]) -> list[Part]:

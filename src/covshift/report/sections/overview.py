@@ -10,7 +10,7 @@ from covshift.report.gather import Result
 from covshift.report.metric import uneven, unshuffled
 from covshift.report.naming import WITHOUT, norm
 from covshift.report.parts import Gap, Section, lacking
-from covshift.report.sheet import EMPTY, Cell, Sheet, bound, change, percent, plain, signed
+from covshift.support.tables import EMPTY, Cell, Table, bound, change, percent, plain, points, signed
 
 _PARTIAL = "covshift bench --out RUN --extend --methods partial"
 _WORDS = {"full": "full adaptation", "partial": "partial adaptation"}
@@ -67,7 +67,7 @@ def section(results: Sequence[Result]) -> Section:
     return Section("overview", "Overview", text, (table(results), *chart(results), *gaps))
 
 
-def table(results: Sequence[Result]) -> Sheet:
+def table(results: Sequence[Result]) -> Table:
     """None, partial, full and Δ by model: the paper's main table."""
     measured = [result for result in results if result.mce("none") is not None]
     columns = ["model", "clean", *SCENARIOS, "Δ", "N"]
@@ -89,12 +89,12 @@ def table(results: Sequence[Result]) -> Sheet:
     reasons = dict.fromkeys(why_no_mce(result.run, result.yardstick) for result in results if result.planned)
     notes += [f"no mCE: {reason}" for reason in reasons if reason is not None]
     notes += [*unshuffled(results), *uneven(results)]
-    return Sheet("overview", "Error in % without and with adaptation", tuple(columns), tuple(lines), tuple(notes))
+    return Table("overview", "Error in % without and with adaptation", tuple(columns), tuple(lines), tuple(notes))
 
 
 def _mce_change(result: Result) -> Cell:
     before, after = result.mce("none"), result.mce(result.adapted) if result.adapted else None
-    return EMPTY if before is None or after is None else Cell(signed(after - before))
+    return EMPTY if before is None or after is None else points(after - before)
 
 
 def _unfinished(result: Result) -> str:
