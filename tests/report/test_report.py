@@ -137,7 +137,7 @@ def test_other_schemas_are_left_out_and_said(tmp_path):
     run = json.loads((old / "run.json").read_text())
     (old / "run.json").write_text(json.dumps(run | {"schema_version": 7}))
     notes = []
-    assert "has schema 7" in written([good, old], tmp_path / "out", files=False, say=notes.append)
+    assert "has schema 7" in written([good, old], tmp_path / "out", files=False, notify=notes.append)
     assert ["has schema 7" in note for note in notes] == [True]
     with pytest.raises(CovshiftError, match=r"two runs .* has schema 7"):
         written([good, old], tmp_path / "out", compare=True)

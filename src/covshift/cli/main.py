@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -303,11 +304,13 @@ def reproduce(
     covshift reproduce table1 --imagenet-c DIR --engine ray --address auto
     """
     from covshift.cli.bench import where
-    from covshift.reproduce import execute as command
-    from covshift.reproduce.resources import Places, parse_weights
+    from covshift.reproduce import Locations, choose, listed, parse_weights
+    from covshift.reproduce import reproduce as rerun
+    from covshift.reproduce.miniature import IMAGES
 
-    def say(line: str) -> None:
-        typer.echo(line, err=True)
+    if show or what is None:
+        typer.echo(listed(builtin, as_json=json))
+        return
 
     with _errors():
         named = {
@@ -319,13 +322,16 @@ def reproduce(
             "objectnet": objectnet,
         }
         folders = {name: folder for name, folder in named.items() if folder is not None}
-        places = Places(folders, parse_weights(weights or []), limit, device)
+        default = IMAGES if builtin else None
+        locations = Locations(folders, parse_weights(weights or []), default if limit is None else limit, device)
+        locations.check()
         kind = "json" if json else "markdown" if markdown else "text"
         place = where(engine, address, workers, worker_cpus, worker_gpus, shard)
-        well = command.run(
-            what, places, out, row or [], say, builtin=builtin, show=show, dry=dry, kind=kind, where=place
-        )
-        if not well:
+        targets = choose(what, row or [], builtin=builtin)
+        outcome = rerun(targets, locations, out, partial(typer.echo, err=True), dry=dry, form=kind, where=place)
+        if outcome.text:
+            typer.echo(outcome.text)
+        if outcome.failed:
             raise typer.Exit(1)
 
 
@@ -484,6 +490,6 @@ def report(
             readme=readme,
             images=images,
             files=files,
-            say=lambda note: typer.echo(f"note: {note}", err=True),
+            notify=lambda note: typer.echo(f"note: {note}", err=True),
         )
         typer.echo(page)

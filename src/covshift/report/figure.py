@@ -1,9 +1,10 @@
-"""`Figure`: a chart as a Vega-Lite specification with the rows behind it; and how all charts look."""
+"""`Figure`: a chart as a Vega-Lite specification with the rows behind it; and the look of all charts."""
 
 import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from covshift.bench.methods import FULL, NONE, PARTIAL
 from covshift.bench.results.metrics import Rate
 from covshift.support.writers import csv_text
 
@@ -14,9 +15,9 @@ Row = Mapping[str, Any]
 Spec = dict[str, Any]
 
 WIDTH = 460
-"""Of a chart in files, in px; on the page it takes the width that there is."""
+"""The width of a chart in files, in px; on the page it takes the width that there is."""
 
-# Okabe and Ito's colours, which also people who are colour-blind can tell apart, without black and yellow.
+# Okabe and Ito's colours, which colour-blind readers can distinguish, too, without black and yellow.
 BLUE, ORANGE, GREEN, RED, PINK, SKY = "#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9"
 COLOURS = (BLUE, ORANGE, GREEN, PINK, SKY, RED, "#8C8C8C", "#AA7744", "#6F63BB", "#7FA000")
 # Shapes with an area, as filled ones are drawn; one fewer than colours, so that pairs of both last for 90 names.
@@ -31,7 +32,7 @@ SHAPES = (
     "triangle-left",
     "wedge",
 )
-METHOD_COLOURS = {"none": ORANGE, "partial": SKY, "full": BLUE}
+METHOD_COLOURS = {NONE: ORANGE, PARTIAL: SKY, FULL: BLUE}
 KIND_COLOURS = {"noise": BLUE, "blur": ORANGE, "weather": GREEN, "digital": PINK, "clean": "#8C8C8C"}
 
 UNADAPTED = "no adaptation"
@@ -77,10 +78,10 @@ class Figure(NamedTuple):
     """A chart.
 
     Attributes:
-        name: of its files.
+        name: the name of its files.
         title: one line.
-        caption: what is to be seen, and how it is measured.
-        spec: what Vega-Lite draws; colours of text are `currentColor`, and the width may be "container".
+        caption: what it shows, and how that is measured.
+        spec: the Vega-Lite specification; colours of text are `currentColor`, and the width may be "container".
         rows: the data behind it.
         wide: whether it takes a whole line of the page.
     """
@@ -103,7 +104,7 @@ class Figure(NamedTuple):
         return next((name for name, held in self.spec.get("datasets", {}).items() if held == text), None)
 
     def on_paper(self) -> Spec:
-        """The specification for files: in black on white, of a width of its own."""
+        """Return the specification for files: in black on white, with a width of its own."""
         spec: Spec = json.loads(json.dumps(self.spec).replace(f'"{_INK}"', '"#222222"'))
         spec["config"]["background"] = "white"
         if spec.get("width") == "container":
@@ -120,7 +121,7 @@ def figure(
     *,
     wide: bool = False,
 ) -> Figure:
-    """A figure of an altair chart."""
+    """Return a figure of an altair chart."""
     import altair
 
     with altair.data_transformers.enable("default", max_rows=None):
@@ -132,7 +133,7 @@ def figure(
 
 
 def in_percent(rate: Rate) -> dict[str, float]:
-    """The columns of a rate: its value and its interval.
+    """Return the columns of a rate: its value and its interval.
 
     >>> in_percent(Rate(0.5, 0.4038, 0.5962))
     {'error': 50.0, 'low': 40.38, 'high': 59.62}
@@ -141,7 +142,7 @@ def in_percent(rate: Rate) -> dict[str, float]:
 
 
 def data(rows: Sequence[Row]) -> Any:
-    """Rows as a chart takes them: as CSV, which is a fraction of the size of a list of objects."""
+    """Return rows as a chart takes them: as CSV, which is a fraction of the size of a list of objects."""
     import altair
 
     numbers = {name for row in rows for name, value in row.items() if isinstance(value, int | float)}
@@ -162,7 +163,7 @@ def rows_as_csv(rows: Sequence[Row], *, formulas: bool = False) -> str:
 
 
 def batch_sizes() -> Any:
-    """The axis of n."""
+    """Return the axis of n."""
     import altair
 
     axis = altair.Axis(grid=False, labelOverlap=True, labelSeparation=4, format="~d")
@@ -170,7 +171,7 @@ def batch_sizes() -> Any:
 
 
 def over_batch_sizes(rows: Sequence[Row], title: str) -> "altair.TopLevelMixin":
-    """`error` over `n`, a colour for each `model`, and dashes for each `prior`, of which `UNADAPTED` comes last."""
+    """Draw `error` over `n`, a colour for each `model`, dashes for each `prior`, of which `UNADAPTED` comes last."""
     import altair as alt
 
     models, priors = (list(dict.fromkeys(str(row[name]) for row in rows)) for name in ("model", "prior"))
@@ -192,7 +193,7 @@ def over_batch_sizes(rows: Sequence[Row], title: str) -> "altair.TopLevelMixin":
 
 
 def legend(names: Sequence[str], symbol: str | None = None, title: str | None = None) -> Any:
-    """A legend in as many columns as fit a phone."""
+    """Return a legend in as many columns as fit a phone."""
     import altair
 
     columns = max(1, _PHONE // (26 + 7 * max(len(name) for name in names)))
@@ -203,7 +204,7 @@ def legend(names: Sequence[str], symbol: str | None = None, title: str | None = 
 
 
 def palette(names: Sequence[str], known: Mapping[str, str] | None = None) -> Any:
-    """A scale that gives every name its colour: a known one, or the next that is free."""
+    """Return a scale that gives every name its colour: a known one, or the next that is free."""
     import altair
 
     free = [colour for colour in COLOURS if colour not in (known or {}).values()] or list(COLOURS)
@@ -213,7 +214,7 @@ def palette(names: Sequence[str], known: Mapping[str, str] | None = None) -> Any
 
 
 def by_prior(**given: Any) -> Any:
-    """Colours for N, from few to many; the ends of the scheme are left out, dark on dark and light on light."""
+    """Return colours for N, from few to many, without the ends of the scheme, dark on dark and light on light."""
     import altair
 
     shades = altair.Scale(scheme=altair.SchemeParams(name="plasma", extent=[0.2, 0.85]))
@@ -221,7 +222,7 @@ def by_prior(**given: Any) -> Any:
 
 
 def shapes(names: Sequence[str]) -> Any:
-    """A scale that gives every name its shape, for those who cannot tell colours."""
+    """Return a scale that gives every name its shape, for readers who cannot distinguish colours."""
     import altair
 
     return altair.Scale(domain=list(names), range=[SHAPES[place % len(SHAPES)] for place in range(len(names))])

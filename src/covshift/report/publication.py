@@ -16,7 +16,7 @@ _SCALE = 2  # pixels of a PNG for each px of the figure
 
 
 def write_files(sections: Sequence[Section], out: Path) -> None:
-    """Write them to the folders `figures` and `tables`, and delete what only the report before wrote there."""
+    """Write figures and tables to folders of these names; delete files that only the previous report wrote there."""
     written: list[Path] = []
     for part in (part for section in sections for part in section.parts):
         if isinstance(part, Figure):
@@ -33,17 +33,17 @@ def write_files(sections: Sequence[Section], out: Path) -> None:
 
 
 def svg(figure: Figure) -> str:
-    """The figure on white, the same bytes for the same rows."""
+    """Return the figure on white as SVG, the same bytes for the same rows."""
     import vl_convert
 
     # Names of clipping paths are counted up from figure to figure.
-    found = vl_convert.vegalite_to_svg(json.dumps(figure.on_paper()))
+    drawn = vl_convert.vegalite_to_svg(json.dumps(figure.on_paper()))
     numbers: dict[str, str] = {}
 
     def name(match: re.Match[str]) -> str:
         return numbers.setdefault(match[0], f"{match[1]}{len(numbers)}")
 
-    return re.sub(r"\b(clip|gradient)_?(\d+)", name, found)
+    return re.sub(r"\b(clip|gradient)_?(\d+)", name, drawn)
 
 
 def _write_figure(figure: Figure, folder: Path) -> list[Path]:

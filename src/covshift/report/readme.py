@@ -13,10 +13,10 @@ _SUITE = "suite.yaml"
 
 
 def as_readme(title: str, results: Sequence[Result], sections: Sequence[Section]) -> str:
-    """The summary, all tables, and the commands of the runs.
+    """Return the summary, all tables, and the commands of the runs.
 
-    It depends on rows and measurements alone, not on where the folders are: who makes it again gets the same file.
-    Where the settings of a suite lie beside the runs, it says so.
+    The text depends on rows and measurements alone, not on where the folders are: whoever makes it again gets the same.
+    Where the settings of a suite lie beside the runs, their command is there, too.
     """
     lines = [f"# {markdown(title)}", "", _MARK, ""]
     lines += [f"- **{markdown(result.name)}** {markdown(sentence(result))}" for result in results]
@@ -28,15 +28,15 @@ def as_readme(title: str, results: Sequence[Result], sections: Sequence[Section]
         for table in tables:
             lines += ["", f"### {markdown(table.title)}", "", as_markdown(table).rstrip()]
             lines += [f"\n{markdown(note)}" for note in table.notes]
-    told = f"{_all_by_one(results)}Each by one command; what is there is not run again."
-    lines += ["", "## Runs", "", told, "", "```sh"]
+    introduction = f"{_all_by_one(results)}Each by one command; what is there is not run again."
+    lines += ["", "## Runs", "", introduction, "", "```sh"]
     lines += [result.run.settings.command(result.folder.resolve().name) for result in results]
     lines += ["```"]
     return "\n".join(lines) + "\n"
 
 
 def _all_by_one(results: Sequence[Result]) -> str:
-    """How all runs are made at once, where the settings of a suite lie beside them."""
+    """Return how to make all runs at once, where the settings of a suite lie beside them."""
     folders = {result.folder.resolve().parent for result in results}
     if len(folders) > 1 or not (folders.pop() / _SUITE).exists():
         return ""

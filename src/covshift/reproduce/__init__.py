@@ -1,5 +1,8 @@
-"""The paper's tables and figures, run again: what each of them needs, and ours beside what was published."""
+"""The paper's tables and figures, run again: what each of them needs, and our numbers beside the published ones."""
 
+from covshift.reproduce.contents import choose, listed
+from covshift.reproduce.locations import Locations, parse_weights
+from covshift.reproduce.rerun import Outcome, reproduce
 from covshift.reproduce.target import Metric, Number, Target
 
-__all__ = ["Metric", "Number", "Target"]
+__all__ = ["Locations", "Metric", "Number", "Outcome", "Target", "choose", "listed", "parse_weights", "reproduce"]

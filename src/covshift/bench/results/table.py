@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from covshift.bench.evaluation import TOP
-from covshift.bench.methods import FULL, NONE, SCENARIOS, as_text, batch, grid, stored_method
+from covshift.bench.methods import FULL, NONE, PARTIAL, REVERSE, SCENARIOS, as_text, batch, grid, stored_method
 from covshift.bench.results import metrics
 from covshift.bench.results.metrics import AS_PUBLISHED, Baseline, Rate, mean_rate, rate
 from covshift.bench.results.store import Row, Run
@@ -72,13 +72,13 @@ def overview(runs: Mapping[str, tuple[Sequence[Row], Run]], baseline: Baseline |
         groups = grouped(run.settings.corruptions)
         corruptions = groups.test or groups.own
         means = [_mean(rates[method], corruptions, run.settings.severities) for method in methods]
-        before, after = (means[methods.index(each)] if each in methods else None for each in ("none", "full"))
+        before, after = (means[methods.index(each)] if each in methods else None for each in (NONE, FULL))
         scores = [metrics.mce(_errors(rates[m]), yardstick) if name in measured else None for m in methods]
         images = max((row.images for row in rows), default=0)
         lines.append(
             (
                 Cell(f"{name}: {_extent(corruptions, run.settings.severities)}{images} images"),
-                percent(rates.get("none", {}).get(CLEAN)),
+                percent(rates.get(NONE, {}).get(CLEAN)),
                 *map(percent, means),
                 *(map(_exactly, scores) if measured else ()),
                 points(after.value - before.value if before and after else None),
@@ -103,12 +103,12 @@ def methods_table(rows: Sequence[Row], run: Run, baseline: Baseline | None = Non
     methods = [name for name in run.settings.methods if any(row.method == name for row in rows)]
     rates, top5 = _rates(rows, methods), _rates(rows, methods, top5=True)
     groups = grouped(run.settings.corruptions)
-    compared = [name for name in methods if name not in ("none", "reverse")]
-    last = compared[-1] if compared and "none" in methods else None
+    compared = [name for name in methods if stored_method(name).repairs]
+    last = compared[-1] if compared and NONE in methods else None
 
     def line(label: str, values: Mapping[str, Rate | float | None]) -> tuple[Cell, ...]:
         cells = {name: _exactly(each) if isinstance(each, float) else percent(each) for name, each in values.items()}
-        return (Cell(label), *cells.values(), _change(cells["none"], cells[last]) if last else EMPTY)
+        return (Cell(label), *cells.values(), _change(cells[NONE], cells[last]) if last else EMPTY)
 
     def mean(label: str, corruptions: Sequence[str], of: Rates = rates) -> tuple[Cell, ...]:
         return line(label, {method: _mean(of[method], corruptions, run.settings.severities) for method in methods})
@@ -131,7 +131,7 @@ def methods_table(rows: Sequence[Row], run: Run, baseline: Baseline | None = Non
         shares = {m: metrics.corruption_errors(errors[m], yardstick) for m in methods}
         lines += [line(f"CE of {name}", {m: shares[m].get(name) for m in methods}) for name in groups.all]
     notes = [] if why_not is None else [f"no mCE: {why_not}"]
-    notes += [f"{CHANGE}: {last} against none"] if last else []
+    notes += [f"{CHANGE}: {last} against {NONE}"] if last else []
     columns = [_column(name, rows) for name in methods]
     title = f"{run.settings.model} on {run.settings.data}: error in %"
     return _table("methods", title, columns, lines, [*notes, *_shortfalls(rows, run)])
@@ -214,8 +214,9 @@ def _change(before: Cell, after: Cell) -> Cell:
 
 
 def _column(name: str, rows: Sequence[Row]) -> str:
-    prior = next((row.prior for row in rows if row.method == name), None)
-    return f"{name} (n={parse_method(name).n}, N={prior:g})" if name == "partial" and prior is not None else name
+    """Return the head of a method's column, with the N that was chosen for it."""
+    method, prior = stored_method(name), next((row.prior for row in rows if row.method == name), None)
+    return f"{name} (n={method.n}, N={as_text(prior)})" if method.needs_choice and prior is not None else name
 
 
 def _table(
