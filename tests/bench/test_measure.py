@@ -15,8 +15,8 @@ from covshift.data import Condition
 from covshift.models import open_model
 from covshift.report.build import report
 from covshift.report.gather import gather
-from covshift.report.score import score
 from covshift.report.parts import Gap
+from covshift.report.score import score
 from covshift.report.sections import bounds as theory
 from covshift.report.sections import distances
 from covshift.support.errors import CovshiftError

@@ -21,10 +21,10 @@ from covshift.corruptions import names
 from covshift.report.build import report, sections, written_readme
 from covshift.report.figure import COLOURS, SHAPES, WIDTH, Figure
 from covshift.report.gather import gather
-from covshift.report.score import score, uneven
 from covshift.report.naming import family, file_name, large_scale, norm, without_norm
 from covshift.report.parts import Gap
 from covshift.report.publication import svg
+from covshift.report.score import score, uneven
 from covshift.report.sections import architectures, batches, natural, overview
 from covshift.report.sections import by_corruption as corruptions
 from covshift.report.sections import comparison as compare

@@ -8,10 +8,11 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-from made_up import make_run
+from made_up import make_run, make_shift
 from runs import a_run
 
 from covshift.bench.results.store import Store
+from covshift.bench.summary import table
 from covshift.corruptions import names
 from covshift.report.build import report, written_readme
 from covshift.report.gather import _labels, gather
@@ -272,3 +273,54 @@ def test_a_suite_beside_the_runs_is_said(tmp_path, monkeypatch):
     assert "--out a\n" in written_readme(["."])
     (tmp_path / "suite.yaml").write_text("")
     assert "All of them: `covshift bench --config suite.yaml --out .` in their folder." in written_readme([tmp_path])
+
+
+def test_formulas_in_csv_are_text(tmp_path):
+    folder = make_run(tmp_path / "=1+1", **SMALL)
+    page = Reader(written([folder, make_run(tmp_path / "b", **SMALL)], tmp_path / "out"))
+    assert page.tables["overview"][1][0] == "=1+1"  # a page shows names as they are
+    for file in (tmp_path / "out").glob("*/*.csv"):
+        cells = [cell for row in csv.reader(io.StringIO(file.read_text())) for cell in row]
+        assert not [cell for cell in cells if cell.startswith(("=", "@"))], file
+    assert "'=1+1" in (tmp_path / "out" / "figures" / "overview.csv").read_text()
+
+
+@pytest.fixture
+def with_plugin(tmp_path) -> Path:
+    """A run with a corruption and a method that nobody has registered here."""
+    folder = make_run(tmp_path / "own", corruptions="fog,snow,spatter", severities="1,3", methods="none,full")
+    make_shift(folder)
+    for name in ("run.json", "rows.jsonl", "shift.json"):
+        text = (folder / name).read_text().replace("snow", "my_rain")
+        (folder / name).write_text(re.sub(r'(["/])full"', r'\1my_method:strength=2"', text))
+    return folder
+
+
+def test_what_is_not_registered_here_is_in_tables_and_report(with_plugin, tmp_path):
+    by_bench = table(with_plugin, "text")
+    assert f"{by_hand(with_plugin, 'my_method:strength=2', ['my_rain']):.1f}" in by_bench
+    assert "Δ: my_method:strength=2 against none" in by_bench
+    text = written([with_plugin], tmp_path / "out", readme=tmp_path / "README.md")
+    page = Reader(text)
+    line = next(line for line in page.tables["corruptions-own"] if line[0] == "my rain")
+    assert line[1] == f"{by_hand(with_plugin, 'none', ['my_rain']):.1f}"
+    assert line[2] == f"{by_hand(with_plugin, 'my_method:strength=2', ['my_rain']):.1f}"
+    assert "my_method:strength=2" in [line[1] for line in page.tables["methods"]]
+    assert "My_method:strength=2 gives back" in (tmp_path / "README.md").read_text().replace("\\", "")
+    rows = (tmp_path / "out" / "figures" / "distance-own.csv").read_text()
+    assert re.search(r"my rain,registered,3,test", rows)
+    both = written([with_plugin, make_run(tmp_path / "b", **SMALL)], tmp_path / "two", compare=True)
+    assert "compare-none" in Reader(both).tables
+
+
+def test_a_run_of_own_corruptions_only_has_means(tmp_path):
+    folder = make_run(tmp_path / "own", corruptions="snow", severities="1,3", methods="none,full")
+    for name in ("run.json", "rows.jsonl"):
+        (folder / name).write_text((folder / name).read_text().replace("snow", "my_rain"))
+    expected = f"{by_hand(folder, 'full', ['my_rain']):.1f}"
+    line = next(line for line in table(folder, "text").splitlines() if "mean of 1 corruption of your own" in line)
+    assert expected in line
+    make_run(tmp_path / "b", **SMALL)
+    assert expected in next(line for line in table(tmp_path, "text").splitlines() if "own: 1 corruption × 2" in line)
+    head, row = Reader(written([folder], tmp_path / "out")).tables["overview"]
+    assert row[head.index("full")] == expected

@@ -1,5 +1,6 @@
 """`covshift reproduce`: what the paper's tables need, its numbers, and the miniature from end to end."""
 
+import csv
 import json
 from contextlib import nullcontext
 from dataclasses import replace
@@ -233,6 +234,10 @@ def test_the_miniature_from_end_to_end(tiny_builtins, tmp_path, monkeypatch):
     assert before == {folder: (folder / "rows.jsonl").read_text() for folder in (tmp_path / "out").iterdir()}
     assert "| ResNet-20 | BN+adapt |" in again
     assert "| 62.2 |" in again
+    rows = csv.DictReader(command.reproduce(found, places, tmp_path / "out", form="csv").text.splitlines())
+    numbers = {(row["row"], row["column"]): row["ours"] for row in rows}
+    assert numbers["ResNet-20", "BN"] == f"{table3['numbers'][2]['ours']:.1f}"
+    assert r"ResNet-20 & BN+adapt &" in command.reproduce(found, places, tmp_path / "out", form="latex").text
 
 
 def test_another_table_adds_its_methods_to_the_run(tiny_builtins, tmp_path, monkeypatch):

@@ -18,7 +18,7 @@ from covshift.bench.run import describe, open_model_of
 from covshift.core.estimate import estimate
 from covshift.core.places import holds_statistics
 from covshift.core.statistics import Statistics
-from covshift.corruptions import category, names
+from covshift.corruptions import names
 from covshift.data import CLEAN, MIXED, Condition, open_data
 from covshift.data.selection import Selection, choose
 from covshift.models import Model
@@ -92,8 +92,6 @@ class Shift(BaseModel):
             lengths = {name: len(values) for name, values in each.distances.items()}
             if lengths != dict.fromkeys(MEASURES, len(self.layers)):
                 raise ValueError(f"expected {', '.join(MEASURES)} of {len(self.layers)} layers in {each.condition}")
-            if each.condition != CLEAN:
-                category(each.corruption)
         if not self.conditions or not self.layers:
             raise ValueError("expected one condition and one layer or more")
         return self

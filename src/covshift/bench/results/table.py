@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from covshift.bench.evaluation import TOP
-from covshift.bench.methods import FULL, NONE, PARTIAL, REVERSE, SCENARIOS, as_text, batch, grid, stored_method
+from covshift.bench.methods import FULL, NONE, PARTIAL, REVERSE, SCENARIOS, value_text, batch, grid, stored_method
 from covshift.bench.results import metrics
 from covshift.bench.results.metrics import AS_PUBLISHED, Baseline, Rate, mean_rate, rate
 from covshift.bench.results.store import Row, Run
@@ -216,7 +216,7 @@ def _change(before: Cell, after: Cell) -> Cell:
 def _column(name: str, rows: Sequence[Row]) -> str:
     """Return the head of a method's column, with the N that was chosen for it."""
     method, prior = stored_method(name), next((row.prior for row in rows if row.method == name), None)
-    return f"{name} (n={method.n}, N={as_text(prior)})" if method.needs_choice and prior is not None else name
+    return f"{name} (n={method.n}, N={value_text(prior)})" if method.needs_choice and prior is not None else name
 
 
 def _table(

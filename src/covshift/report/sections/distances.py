@@ -60,11 +60,11 @@ def section(results: Sequence[Result], shifts: Mapping[str, Shift], measuring: s
 
 
 def kind_of(corruption: str) -> str:
-    """Return the kind of a corruption; one of a user's own that is not registered here is of the kind "own"."""
+    """Return the kind of a corruption; a user's own whose code is not here is "registered", which is the default."""
     try:
         return category(corruption)
     except CovshiftError:
-        return "own"
+        return "registered"
 
 
 def _kinds(rows: Sequence[Row]) -> list[str]:
