@@ -185,6 +185,15 @@ def test_names_say_what_a_model_is(tmp_path, model, kind, normalised, base):
     assert large_scale(result) == ("wsl" in model)
 
 
+def test_what_a_run_recorded_counts_and_not_the_name(tmp_path):
+    (result,) = results(tmp_path, "a", model="m:resnet20-gn", corruptions="fog", methods="none")
+    recorded = json.loads((result.folder / "run.json").read_text()) | {"model_family": "Swin", "model_norm": "layer"}
+    (result.folder / "run.json").write_text(json.dumps(recorded))
+    (again,) = gather([result.folder]).results
+    assert (family(again), norm(again)) == ("Swin", "LN")
+    assert overview.sentence(again).endswith("It was not adapted: LN holds no statistics.")
+
+
 @pytest.mark.parametrize(
     ("model", "methods", "normalised", "large"),
     [

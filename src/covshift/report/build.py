@@ -67,16 +67,16 @@ def report(
     notes = (*gathered.notes, *shifts.notes)
     options = {"--out": out, "--baseline": baseline, "--readme": readme}
     command = _measuring_command(runs, options, compare)
-    shown = [*(_compared(gathered) if compare else ()), *sections(gathered.results, shifts.measured, command)]
+    content = [*(_compared(gathered) if compare else ()), *sections(gathered.results, shifts.measured, command)]
     for note in notes:
         notify(note)
     if readme is not None:
-        _write(Path(readme), as_readme(_title(gathered), gathered.results, shown))
+        _write(Path(readme), as_readme(_title(gathered), gathered.results, content))
     if files:
-        write_files(shown, Path(out))
+        write_files(content, Path(out))
     pictures = samples(gathered.results) if images else Samples((), "they were not requested")
     index = Path(out) / "index.html"
-    _write(index, page(_title(gathered), gathered.results, shown, pictures, notes))
+    _write(index, page(_title(gathered), gathered.results, content, pictures, notes))
     return index
 
 

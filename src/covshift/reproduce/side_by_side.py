@@ -32,11 +32,11 @@ def numbers_table(target: Target, rows: Mapping[str, list[Row]]) -> Table:
 def write(tables: Sequence[Table], form: str = "text") -> str:
     """Return tables as one text: text, markdown, csv, latex or json."""
     if form == "json":
-        shown = [
+        documents = [
             {"name": table.name, "title": table.title, "note": " ".join(table.notes), "numbers": table.records()}
             for table in tables
         ]
-        return json.dumps(shown, indent=1)
+        return json.dumps(documents, indent=1)
     titled = [
         table._replace(
             title=f"{table.name}: {table.title}", columns=table.columns if form == "csv" else ("", "", *_COLUMNS[2:])
