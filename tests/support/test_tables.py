@@ -76,7 +76,7 @@ def test_formulas_do_no_harm(text, safe):
     table = Table("t", "t", (text, "error"), ((Cell(text), Cell(-3.1)),))
     for row in csv.reader(io.StringIO(as_csv(table))):
         assert not row[0].startswith(("=", "@", "\t")) or safe
-        assert row[0].removeprefix("'") == text
+        assert row[0].removeprefix("'").strip() == text.strip()
     assert as_csv(table).splitlines()[-1].endswith(",-3.1")
     assert next(csv.reader(io.StringIO(csv_text([[text, "x"]], formulas=True))))[0] == text  # a chart reads it as it is
 
