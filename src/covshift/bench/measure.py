@@ -121,7 +121,7 @@ def read_shift(result: RunFolder) -> Shift | None:
     return shift
 
 
-def measure(result: RunFolder, images: int) -> Shift | None:
+def measure(result: RunFolder, images: int, *, progress: bool = True) -> Shift | None:
     """Measure a run's conditions, and write what was found into its folder; None for a model without statistics.
 
     What was measured on as many images is not measured again.
@@ -129,6 +129,7 @@ def measure(result: RunFolder, images: int) -> Shift | None:
     Args:
         result: the run; its model and data are opened.
         images: how many of the run's images to take.
+        progress: whether to show progress.
     """
     run, settings = result.run, result.run.settings
     conditions, wanted = measurable(result), min(images, run.image_count)
@@ -144,7 +145,7 @@ def measure(result: RunFolder, images: int) -> Shift | None:
     selection = Selection(data, indices, model.preprocess.picture, making=settings.making, skip_broken=True)
     key = _key(run, len(indices))
     targets = {}
-    with progress_bar(f"measuring {result.folder.name}", len(conditions)) as advance:
+    with progress_bar(f"measuring {result.folder.name}", len(conditions), show=progress) as advance:
         for condition in conditions:
             kept = result.folder / "statistics" / f"{key}-{str(condition).replace('/', '-')}.safetensors"
             if kept.exists():

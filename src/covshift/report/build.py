@@ -40,6 +40,7 @@ def report(
     files: bool = True,
     readme: str | os.PathLike[str] | None = None,
     measure_images: int | None = None,
+    progress: bool = True,
     notify: Callable[[str], None] = lambda note: None,
 ) -> Path:
     """Write a report on run folders.
@@ -54,6 +55,7 @@ def report(
         readme: a Markdown file to write the summary and the tables to.
         measure_images: the number of images on which to measure first how far the conditions of each run are from the
             source; the measurements are kept in its folder. By default those that are kept there are shown.
+        progress: whether to show progress while measuring.
         notify: called with each note on what was left out, and why; the page has these notes, too.
 
     Returns:
@@ -63,7 +65,7 @@ def report(
     if not runs:
         raise CovshiftError("expected run folders, e.g. covshift report runs/r18 --out report")
     gathered = gather([Path(run) for run in runs], read_baseline(Path(baseline)) if baseline else None)
-    shifts = _shifts(gathered.results, measure_images)
+    shifts = _shifts(gathered.results, measure_images, progress=progress)
     notes = (*gathered.notes, *shifts.notes)
     options = {"--out": out, "--baseline": baseline, "--readme": readme}
     command = _measuring_command(runs, options, compare)
@@ -94,12 +96,12 @@ class Shifts(NamedTuple):
     notes: tuple[str, ...]
 
 
-def _shifts(results: Sequence[Result], images: int | None = None) -> Shifts:
+def _shifts(results: Sequence[Result], images: int | None = None, *, progress: bool = True) -> Shifts:
     measured: dict[str, Shift] = {}
     notes = []
     for result in results:
         if images is not None:
-            shift = measure(result, images)
+            shift = measure(result, images, progress=progress)
             if shift is None:
                 notes.append(f"{result.name} has no layer with statistics, so there is no distance to measure")
         else:

@@ -55,6 +55,7 @@ def reproduce(
     *,
     dry: bool = False,
     form: str = "text",
+    progress: bool = True,
     where: Where = HERE,
 ) -> Outcome:
     """Estimate how long the runs take, make those that are not done yet, and compare with the paper.
@@ -66,6 +67,7 @@ def reproduce(
         notify: called with each line on what is about to run, and what cannot.
         dry: whether to stop after the estimate.
         form: the form of the tables: text, markdown, csv, latex or json.
+        progress: whether to show the progress of each run.
         where: the engine that computes; with a shard, the outcome is the progress of its runs.
     """
     from covshift.bench.engines.together import together
@@ -78,7 +80,7 @@ def reproduce(
         return Outcome("", {})
     with together(where, out):
         unfinished = from_first(_announce(runs, missing, out, where, notify) if is_first() else None)
-        failed = _run(unfinished, out, where)
+        failed = _run(unfinished, out, where, progress=progress)
         if not is_first():
             return Outcome("", failed)  # one of the ranks shows the tables
     for name, reason in failed.items():
@@ -112,14 +114,15 @@ def _announce(
     return unfinished
 
 
-def _run(runs: dict[str, Settings], out: Path, where: Where) -> dict[str, str]:
+def _run(runs: dict[str, Settings], out: Path, where: Where, *, progress: bool) -> dict[str, str]:
     """Make runs one after the other; return the reasons of those that fail."""
     from covshift.bench.run import run
 
     failed = {}
     for name, settings in runs.items():
         try:
-            run(settings, out / name, extend=holds_a_run(where.folder(out / name)), where=where)
+            extend = holds_a_run(where.folder(out / name))
+            run(settings, out / name, extend=extend, progress=progress, where=where)
         except Stopped:
             raise
         except CovshiftError as error:

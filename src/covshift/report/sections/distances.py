@@ -51,7 +51,7 @@ def section(results: Sequence[Result], shifts: Mapping[str, Shift], measuring: s
     forward = [r for r in results if r.name in shifts and r.shared and not r.table.get(REVERSE)]
     if forward:
         reason = "it takes the method reverse, on the clean images with the statistics of a condition"
-        parts.append(lacking(f"Distance and error, {PANELS['reverse']}", reason, forward, _REVERSE))
+        parts.append(lacking(f"Distance and error, {PANELS[REVERSE]}", reason, forward, _REVERSE))
     unmeasured = [r for r in results if r.adaptable and r.name not in shifts]
     if unmeasured or not parts:
         reason = "how far conditions are from the source was not measured (shift.json)"
