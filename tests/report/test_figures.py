@@ -19,12 +19,12 @@ from covshift.bench.run import from_held
 from covshift.bench.settings import Settings
 from covshift.corruptions import names
 from covshift.report.build import report, sections, written_readme
+from covshift.report.criterion import criterion, uneven
 from covshift.report.figure import COLOURS, SHAPES, WIDTH, Figure
 from covshift.report.gather import gather
 from covshift.report.naming import family, file_name, large_scale, norm, without_norm
 from covshift.report.parts import Gap
 from covshift.report.publication import svg
-from covshift.report.score import score, uneven
 from covshift.report.sections import architectures, batches, natural, overview
 from covshift.report.sections import by_corruption as corruptions
 from covshift.report.sections import comparison as compare
@@ -44,7 +44,7 @@ def parts(section, kind):
 
 def test_the_grid_is_that_of_the_rows(tmp_path):
     (result,) = results(tmp_path, "a", grid=True)
-    found = batches.grid_table(result, score([result]))
+    found = batches.n_by_prior(result, criterion([result]))
     by_hand = {}
     for row in map(json.loads, (tmp_path / "a" / "rows.jsonl").read_text().splitlines()):
         if row["method"] == "batch:n=8,N=16" and row["corruption"] in ("fog", "snow"):
@@ -56,9 +56,9 @@ def test_the_grid_is_that_of_the_rows(tmp_path):
 
 def test_where_one_prior_was_run_none_is_the_best(tmp_path):
     (result,) = results(tmp_path, "a", methods="none,batch:n=8,N=16,batch:n=64,N=16")
-    found = batches.grid_table(result, score([result]))
+    found = batches.n_by_prior(result, criterion([result]))
     assert not any(cell.strong for line in found.lines for cell in line)
-    assert not batches.best([result], score([result]))
+    assert not batches.best([result], criterion([result]))
 
 
 def test_the_best_prior_is_chosen_on_the_holdout_corruptions(tmp_path):
@@ -71,7 +71,7 @@ def test_the_best_prior_is_chosen_on_the_holdout_corruptions(tmp_path):
         if row.corruption == "spatter" and (row.n, row.prior) in both and row.method.startswith("batch"):
             both[row.n, row.prior] += row.top1_errors
     least = min(both.values())
-    assert both[64, batches.chosen(result, score([result]))[64]] == least
+    assert both[64, batches.chosen(result, criterion([result]))[64]] == least
 
 
 def test_the_best_prior_of_half_a_grid_is_one_that_was_run_on_the_holdout_corruptions(tmp_path):
@@ -80,7 +80,7 @@ def test_the_best_prior_of_half_a_grid_is_one_that_was_run_on_the_holdout_corrup
     kept = [line for line in lines if not ('"spatter/3/' in line and any(f'N={N}"' in line for N in (1, 2, 256)))]
     (folder / "rows.jsonl").write_text("".join(kept))
     (result,) = gather([folder]).results
-    assert not {1, 2, 256} & set(batches.chosen(result, score([result])).values())
+    assert not {1, 2, 256} & set(batches.chosen(result, criterion([result])).values())
 
 
 def test_priors_for_imagenet_are_chosen_by_corruption_errors(tmp_path):
@@ -89,12 +89,12 @@ def test_priors_for_imagenet_are_chosen_by_corruption_errors(tmp_path):
     for row in result.rows:
         if row.corruption in names("holdout") and row.n == 2 and row.method.startswith("batch"):
             by_hand[row.prior] += row.top1_errors / ALEXNET[row.corruption]
-    assert batches.chosen(result, score([result]))[2] == min(by_hand, key=by_hand.get)
+    assert batches.chosen(result, criterion([result]))[2] == min(by_hand, key=by_hand.get)
 
 
 def test_natural_images_leave_the_others_their_mce(tmp_path):
     runs = [make_run(tmp_path / "a", imagenet=True), make_run(tmp_path / "r", imagenet=True, corruptions="none")]
-    assert score(gather(runs).results).name == "mCE"
+    assert criterion(gather(runs).results).name == "mCE"
 
 
 def test_an_infinite_prior_leaves_the_charts_alone(tmp_path):
@@ -102,7 +102,7 @@ def test_an_infinite_prior_leaves_the_charts_alone(tmp_path):
     (result,) = results(tmp_path, "a", methods=methods)
     assert set(result.batches) == {(8, 4.0), (32, 4.0)}
     assert all("Infinity" not in json.dumps(figure.spec) for figure in parts_of([result]))
-    assert "batch:n=8,N=inf" in [line[1].text for line in batches.methods_table([result])[0].lines]
+    assert "batch:n=8,N=inf" in [line[1].text for line in batches.all_methods([result])[0].lines]
 
 
 def test_what_is_missing_is_said_with_a_command(tmp_path):
@@ -161,11 +161,11 @@ def test_normalisations_stand_side_by_side(tmp_path):
         *results(tmp_path, "gn", model="builtin:resnet20-gn", methods="none"),
         *results(tmp_path, "f", model="builtin:resnet20-fixup", methods="none"),
     ]
-    table = architectures.norms([*plain, *others], score(plain))
+    table = architectures.norms([*plain, *others], criterion(plain))
     assert isinstance(table, Table)
     assert table.lines[0][0].text == "resnet20"
     assert all(cell.text for cell in table.lines[0])
-    assert isinstance(architectures.norms(plain, score(plain)), Gap)
+    assert isinstance(architectures.norms(plain, criterion(plain)), Gap)
 
 
 @pytest.mark.parametrize(
@@ -214,10 +214,10 @@ def test_means_over_other_conditions_are_said_to_be(tmp_path):
     whole = results(tmp_path, "resnet20", model="builtin:resnet20")
     part = results(tmp_path, "GN", model="builtin:resnet20-gn", methods="none", severities="3")
     note = "means are not over the same conditions: 2 × severity 1, 3: resnet20; 2 × severity 3: GN"
-    table = architectures.norms([*whole, *part], score(whole))
+    table = architectures.norms([*whole, *part], criterion(whole))
     assert table.notes == (note,)
     assert note in overview.table([*whole, *part]).notes
-    scatter = architectures.scatter([*whole, *part], score(whole))
+    scatter = architectures.scatter([*whole, *part], criterion(whole))
     assert all(note.replace("means", "Means") in figure.caption for figure in scatter)
     assert not uneven([*whole, *results(tmp_path, "twin")])
 
@@ -259,9 +259,9 @@ def test_models_are_counted_once(tmp_path):
         *results(tmp_path, "c"),
         *results(tmp_path, "d", methods="none"),
     ]
-    captions = {figure.caption for figure in architectures.scatter(found, score(found))}
+    captions = {figure.caption for figure in architectures.scatter(found, criterion(found))}
     assert captions == {"Adapting improves 2 of 2 models. Lines join the same model before and after."}
-    alone = architectures.scatter(results(tmp_path, "e", "f", methods="none"), score(found))
+    alone = architectures.scatter(results(tmp_path, "e", "f", methods="none"), criterion(found))
     assert {figure.caption for figure in alone} == {""}
     assert written_readme([result.folder for result in found]).startswith("# Covariate shift: 3 models in 4 runs\n")
 
@@ -297,7 +297,7 @@ def test_priors_have_dashes_of_their_own(tmp_path):
     scale = drawn.spec["layer"][0]["encoding"]["strokeDash"]["scale"]
     assert scale["domain"] == ["N = 1", "N = 16", "no adaptation"]
     assert len({*map(tuple, scale["range"])}) == 3
-    (low_resource, *_) = batches.low_resource([*most, *ordered], score(most))
+    (low_resource, *_) = batches.low_resource([*most, *ordered], criterion(most))
     for figure in (drawn, low_resource):
         assert figure.caption.endswith(" Images were not shuffled, in the order label: b.")
 

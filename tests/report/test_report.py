@@ -18,7 +18,7 @@ from covshift.report.build import report, written_readme
 from covshift.report.gather import _labels, gather
 from covshift.report.sections import overview
 from covshift.support.errors import CovshiftError
-from covshift.support.tables import PERCENT, Cell, Table
+from covshift.support.tables import PERCENT, Table, TableCell
 from covshift.support.writers import FILES, as_csv, as_latex, as_markdown
 
 SMALL = {"corruptions": "fog,snow,spatter", "severities": "1,3"}
@@ -235,7 +235,7 @@ TABLE = Table(
     "t",
     "a_b",
     ("model", "error in %", "Δ"),
-    ((Cell("a_1 & b"), Cell(0.123, 0.11, 0.14, notation=PERCENT), Cell("-1.0")),),
+    ((TableCell("a_1 & b"), TableCell(0.123, 0.11, 0.14, notation=PERCENT), TableCell("-1.0")),),
 )
 
 
@@ -253,7 +253,7 @@ def test_every_form_has_the_same_numbers():
     }
     assert r"a\_1 \& b & 12.3 & $-1.0$ \\" in as_latex(TABLE)
     strong = TABLE._replace(
-        columns=("a|b", "<", "Δ"), lines=((Cell("a", strong=True), Cell(""), Cell("-1.0", strong=True)),)
+        columns=("a|b", "<", "Δ"), lines=((TableCell("a", strong=True), TableCell(""), TableCell("-1.0", strong=True)),)
     )
     assert r"a\textbar{}b & \textless{} & $\Delta$" in as_latex(strong)
     assert r"\textbf{a} &  & $\mathbf{-1.0}$ \\" in as_latex(strong)  # \textbf leaves mathematics as they are
@@ -261,7 +261,12 @@ def test_every_form_has_the_same_numbers():
 
 
 def test_words_begin_at_the_left_and_numbers_end_at_the_right():
-    table = Table("t", "t", ("model", "method", "error", "none"), ((Cell("a"), Cell("full"), Cell("1.0"), Cell("")),))
+    table = Table(
+        "t",
+        "t",
+        ("model", "method", "error", "none"),
+        ((TableCell("a"), TableCell("full"), TableCell("1.0"), TableCell("")),),
+    )
     assert "| --- | --- | ---: | ---: |" in as_markdown(table)
     assert r"\begin{tabular}{llrr}" in as_latex(table)
 

@@ -123,7 +123,7 @@ def test_metrics_are_read_off_rows():
 
 def test_data_and_weights_that_are_missing():
     places = Locations({"imagenet": Path("in")})
-    runs, missing = command.plan(contents.choose("table3", [], builtin=False), places)
+    runs, missing = command.needed_runs(contents.choose_targets("table3", [], builtin=False), places)
     assert set(missing) == {*(f"fixup-resnet{d}-imagenet-c" for d in (50, 101, 152)), "groupnorm-resnet152-imagenet-c"}
     assert (
         "covshift train resnet50-fixup, and name it: --weights fixup-resnet50=FILE"
@@ -133,9 +133,9 @@ def test_data_and_weights_that_are_missing():
     assert (settings.data, settings.jpeg, settings.model) == ("imagenet:in", 85, "zoo:resnet50")
     assert settings.methods == ("none", "full")
     with pytest.raises(CovshiftError, match=r"imagenet-r is missing; name its folder: --imagenet-r DIR$"):
-        command.plan(contents.choose("table5", [], builtin=False), places)
-    runs, _ = command.plan(
-        contents.choose("figure5", ["threshold"], builtin=False), Locations({"imagenet-v2": Path("v2")})
+        command.needed_runs(contents.choose_targets("table5", [], builtin=False), places)
+    runs, _ = command.needed_runs(
+        contents.choose_targets("figure5", ["threshold"], builtin=False), Locations({"imagenet-v2": Path("v2")})
     )
     assert [run.data for run in runs.values()] == ["imagenet-v2:v2?variant=threshold0.7"]
     for name, message in {
@@ -143,33 +143,35 @@ def test_data_and_weights_that_are_missing():
         "tabel1": "unknown table or figure 'tabel1'; did you mean 'table1'",
     }.items():
         with pytest.raises(CovshiftError, match=message):
-            contents.choose(name, [], builtin=False)
+            contents.choose_targets(name, [], builtin=False)
     with pytest.raises(
         CovshiftError,
         match=r"expected a part of a label of table1, got nothing; its rows are Vanilla ResNet-50, SIN, ANT, ",
     ):
-        contents.choose("table1", ["nothing"], builtin=False)
+        contents.choose_targets("table1", ["nothing"], builtin=False)
 
 
 def test_a_row_runs_what_it_needs():
-    (target,) = contents.choose("table12", ["ResNet-50, n = 8"], builtin=False)
+    (target,) = contents.choose_targets("table12", ["ResNet-50, n = 8"], builtin=False)
     (job,) = target.jobs
     assert job.settings["methods"] == tuple(f"batch:n=8,N={2**power}" for power in range(9))
-    (target,) = contents.choose("table4", ["BN w/o"], builtin=False)
+    (target,) = contents.choose_targets("table4", ["BN w/o"], builtin=False)
     assert {job.settings["methods"] for job in target.jobs} == {("none",)}
     assert len(target.jobs) == 3
 
 
 def test_imagenet_c_is_made_in_one_way_for_all_models():
     places = Locations({"imagenet": Path("in")})
-    found = contents.choose("table10", [], builtin=False) + contents.choose("figure3", [], builtin=False)
-    for settings in command.plan(found, places)[0].values():
+    found = contents.choose_targets("table10", [], builtin=False) + contents.choose_targets(
+        "figure3", [], builtin=False
+    )
+    for settings in command.needed_runs(found, places)[0].values():
         assert (settings.size, settings.resize, settings.interpolation) == (224, 256, "bilinear")
 
 
 def test_weights_in_a_file_with_an_odd_name(tmp_path):
     file = tmp_path / "R&D 100%?.pth"
-    job = contents.choose("table3", ["ResNet-50"], builtin=False)[0].jobs[0]
+    job = contents.choose_targets("table3", ["ResNet-50"], builtin=False)[0].jobs[0]
     uri = Locations({"imagenet": tmp_path}, {job.model: file}).settings(job)["model"]
     assert parse(uri, "model", "zoo:resnet50").query == {"file": str(file)}
 
@@ -178,7 +180,7 @@ def test_the_estimate_counts_operations_and_cells():
     settings = Settings.read(
         {"model": "zoo:resnet50", "data": "imagenet-c:x", "corruptions": "test", "methods": "none"}
     )
-    assert estimate.images(settings) == 50_000
+    assert estimate.images_per_cell(settings) == 50_000
     assert estimate.flops(settings) == pytest.approx(2 * 4.09e9, rel=0.01)  # torchvision says 4.09 billion pairs
     few = settings.model_copy(update={"limit": 5000})
     found = estimate.hours({"a": settings, "b": few, "c": settings}, {"a": 76, "b": 76, "c": 38})
@@ -208,9 +210,9 @@ def tiny_builtins(tmp_path, monkeypatch):
 
 def test_the_miniature_from_end_to_end(tiny_builtins, tmp_path, monkeypatch):
     places = Locations(builtin=tiny_builtins, limit=10, device="cpu")
-    monkeypatch.setattr(estimate, "measure", lambda device: 1e9)
+    monkeypatch.setattr(estimate, "device_speed", lambda device: 1e9)
     said = []
-    found = contents.choose("table3", [], builtin=True) + contents.choose("table4", [], builtin=True)
+    found = contents.choose_targets("table3", [], builtin=True) + contents.choose_targets("table4", [], builtin=True)
     assert command.reproduce(found, places, tmp_path / "out", said.append, dry=True).text == ""
     assert not (tmp_path / "out").exists()
     text = command.reproduce(found, places, tmp_path / "out", said.append, form="json").text
@@ -242,11 +244,11 @@ def test_the_miniature_from_end_to_end(tiny_builtins, tmp_path, monkeypatch):
 
 def test_another_table_adds_its_methods_to_the_run(tiny_builtins, tmp_path, monkeypatch):
     places = Locations(builtin=tiny_builtins, limit=4, device="cpu")
-    monkeypatch.setattr(estimate, "measure", lambda device: 1e9)
-    command.reproduce(contents.choose("figure3", [], builtin=True), places, tmp_path)
+    monkeypatch.setattr(estimate, "device_speed", lambda device: 1e9)
+    command.reproduce(contents.choose_targets("figure3", [], builtin=True), places, tmp_path)
     assert len(Store(tmp_path / "resnet20-builtin").rows()) == 150
     text = command.reproduce(
-        contents.choose("table3", ["ResNet-20"], builtin=True), places, tmp_path, lambda line: None
+        contents.choose_targets("table3", ["ResNet-20"], builtin=True), places, tmp_path, lambda line: None
     )
     assert len(Store(tmp_path / "resnet20-builtin").rows()) == 150
     assert "difference" in text.text
@@ -255,8 +257,8 @@ def test_another_table_adds_its_methods_to_the_run(tiny_builtins, tmp_path, monk
 
 def test_shards_are_merged_into_the_same_table(tiny_builtins, tmp_path, monkeypatch):
     places = Locations(builtin=tiny_builtins, limit=4, device="cpu")
-    monkeypatch.setattr(estimate, "measure", lambda device: 1e9)
-    found, said = contents.choose("table4", ["BN"], builtin=True), []
+    monkeypatch.setattr(estimate, "device_speed", lambda device: 1e9)
+    found, said = contents.choose_targets("table4", ["BN"], builtin=True), []
     for number in range(2):
         shard = Where(shard=Shard(number, 2))
         text = command.reproduce(found, places, tmp_path / "parts", said.append, where=shard).text
@@ -275,7 +277,7 @@ def test_the_engine_is_the_one_asked_for(tiny_builtins, tmp_path, monkeypatch):
         asked.append(where)
         raise CovshiftError("no such cluster")
 
-    monkeypatch.setattr(estimate, "measure", lambda device: 1e9)
+    monkeypatch.setattr(estimate, "device_speed", lambda device: 1e9)
     monkeypatch.setattr("covshift.bench.engines.ray.cluster", nullcontext)
     monkeypatch.setattr(import_module("covshift.bench.run"), "run", fail)
     options = ["reproduce", "table4", "--builtin", "--row", "BN", "--out", str(tmp_path / "out")]
@@ -286,8 +288,8 @@ def test_the_engine_is_the_one_asked_for(tiny_builtins, tmp_path, monkeypatch):
 
 
 def test_a_folder_with_another_run_is_not_taken_for_this_one(tiny_builtins, tmp_path, monkeypatch):
-    monkeypatch.setattr(estimate, "measure", lambda device: 1e9)
-    found = contents.choose("table4", ["BN w/o"], builtin=True)
+    monkeypatch.setattr(estimate, "device_speed", lambda device: 1e9)
+    found = contents.choose_targets("table4", ["BN w/o"], builtin=True)
     places = Locations(builtin=tiny_builtins, limit=4, device="cpu")
     command.reproduce(found, places, tmp_path / "out")
     for other in (replace(places, limit=8), replace(places, builtin=f"{tiny_builtins}?classes=10")):
@@ -296,7 +298,7 @@ def test_a_folder_with_another_run_is_not_taken_for_this_one(tiny_builtins, tmp_
     # Other weights are noticed when they are opened, and what is there is not shown as theirs.
     card = tmp_path / "weights" / "resnet20.safetensors"
     save_file({name: tensor + 1 for name, tensor in ResNet(8, 8, "batch", 10).state_dict().items()}, card)
-    both, said = contents.choose("table4", ["BN", "Fixup"], builtin=True), []
+    both, said = contents.choose_targets("table4", ["BN", "Fixup"], builtin=True), []
     text, failed = command.reproduce(both, places, tmp_path / "out", said.append, form="json")
     assert "holds a run of other weights" in failed["resnet20-builtin-mixed"]
     assert [number["ours"] is None for number in json.loads(text)[0]["numbers"]] == [True, True, False]
@@ -304,12 +306,14 @@ def test_a_folder_with_another_run_is_not_taken_for_this_one(tiny_builtins, tmp_
 
 
 def test_a_run_that_fails_does_not_stop_the_others(tiny_builtins, tmp_path, monkeypatch):
-    monkeypatch.setattr(estimate, "measure", lambda device: 1e9)
+    monkeypatch.setattr(estimate, "device_speed", lambda device: 1e9)
     (tmp_path / "weights" / "resnet20-gn.safetensors").write_bytes(b"half")
     monkeypatch.setattr(estimate, "flops", lambda settings: 1.0)
     said = []
     places = Locations(builtin=tiny_builtins, limit=4, device="cpu")
-    text, failed = command.reproduce(contents.choose("table4", [], builtin=True), places, tmp_path / "out", said.append)
+    text, failed = command.reproduce(
+        contents.choose_targets("table4", [], builtin=True), places, tmp_path / "out", said.append
+    )
     assert failed.keys() == {"resnet20-gn-builtin-mixed"}
     (told,) = [line for line in said if line.startswith("failed: resnet20-gn-builtin-mixed: ")]
     assert "resnet20-gn.safetensors is not a whole safetensors file" in told

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from covshift.support.errors import CovshiftError
-from covshift.support.tables import CHANGE, DECIMAL, Cell, Table, change, percent, plain, points, tidy
+from covshift.support.tables import CHANGE, DECIMAL, Table, TableCell, change, percent, plain, points, tidy
 from covshift.support.writers import FORMS, as_csv, as_html, as_latex, as_markdown, as_text, csv_text, harmless, write
 
 TABLE = Table(
@@ -15,9 +15,9 @@ TABLE = Table(
     "errors in %",
     ("", "none", CHANGE),
     (
-        (Cell("  fog"), percent((0.25, 0.24, 0.27)), change((-0.1, -0.12, -0.08))),
-        (Cell("  fog"), plain(0.5), points(0.04)),
-        (Cell("snow"), Cell(), Cell()),
+        (TableCell("  fog"), percent((0.25, 0.24, 0.27)), change((-0.1, -0.12, -0.08))),
+        (TableCell("  fog"), plain(0.5), points(0.04)),
+        (TableCell("snow"), TableCell(), TableCell()),
     ),
     ("a note",),
 )
@@ -34,7 +34,9 @@ def test_a_terminal_has_the_longer_half_of_an_interval():
 
 
 def test_markup_is_text():
-    odd = TABLE._replace(columns=("", "[bold]x[/bold]", "|"), lines=((Cell("[red]"), Cell("[/red]"), Cell("<b>")),))
+    odd = TABLE._replace(
+        columns=("", "[bold]x[/bold]", "|"), lines=((TableCell("[red]"), TableCell("[/red]"), TableCell("<b>")),)
+    )
     assert "[bold]x[/bold]" in as_text(odd)
     assert "[/red]" in as_text(odd)
     assert "&lt;b&gt;" in as_html(odd)
@@ -42,7 +44,7 @@ def test_markup_is_text():
 
 
 def test_tidy_tables_have_all_digits():
-    third = TABLE._replace(lines=((Cell("fog"), percent((1 / 3, 0.3, 0.4)), points(0.1)),))
+    third = TABLE._replace(lines=((TableCell("fog"), percent((1 / 3, 0.3, 0.4)), points(0.1)),))
     (row,) = csv.DictReader(io.StringIO(as_csv(tidy(third))))
     assert float(row["value"]) == 1 / 3
     assert (row["line"], row["column"], row["low"], row["high"]) == ("fog", "none", "0.3", "0.4")
@@ -73,7 +75,7 @@ def test_records_are_what_programs_read():
 )
 def test_formulas_do_no_harm(text, safe):
     assert harmless(text) == (text if safe else f"'{text}")
-    table = Table("t", "t", (text, "error"), ((Cell(text), Cell(-3.1)),))
+    table = Table("t", "t", (text, "error"), ((TableCell(text), TableCell(-3.1)),))
     for row in csv.reader(io.StringIO(as_csv(table))):
         assert not row[0].startswith(("=", "@", "\t")) or safe
         assert row[0].removeprefix("'").strip() == text.strip()
@@ -89,7 +91,9 @@ def test_several_tables_are_one_text(form):
 
 
 def test_numbers_in_bold():
-    bold = TABLE._replace(lines=((Cell("a"), Cell(1.25, strong=True, notation=DECIMAL), change((-0.1, -0.2, -0.05))),))
+    bold = TABLE._replace(
+        lines=((TableCell("a"), TableCell(1.25, strong=True, notation=DECIMAL), change((-0.1, -0.2, -0.05))),)
+    )
     assert "**1.2**" in as_markdown(bold)
     assert "<b>-10.0</b> <small>-20.0 to -5.0</small>" in as_html(bold)
     assert r"\textbf{1.2} & $\mathbf{-10.0}$" in as_latex(bold)

@@ -304,12 +304,12 @@ def reproduce(
     covshift reproduce table1 --imagenet-c DIR --engine ray --address auto
     """
     from covshift.cli.bench import where
-    from covshift.reproduce import Locations, choose, listed, parse_weights
+    from covshift.reproduce import Locations, choose_targets, list_targets, parse_weights
     from covshift.reproduce import reproduce as rerun
     from covshift.reproduce.miniature import IMAGES
 
     if show or what is None:
-        typer.echo(listed(builtin, as_json=json))
+        typer.echo(list_targets(builtin, as_json=json))
         return
 
     with _errors():
@@ -327,7 +327,7 @@ def reproduce(
         locations.check()
         kind = "json" if json else "markdown" if markdown else "text"
         place = where(engine, address, workers, worker_cpus, worker_gpus, shard)
-        targets = choose(what, row or [], builtin=builtin)
+        targets = choose_targets(what, row or [], builtin=builtin)
         outcome = rerun(targets, locations, out, partial(typer.echo, err=True), dry=dry, form=kind, where=place)
         if outcome.text:
             typer.echo(outcome.text)

@@ -9,12 +9,12 @@ from typing import NamedTuple
 from covshift.bench.measure import Shift, measure, read_shift
 from covshift.bench.summary import read_baseline
 from covshift.report.bundle import check_installed
+from covshift.report.criterion import criterion
 from covshift.report.gather import Gathered, Result, gather
 from covshift.report.page import page
 from covshift.report.parts import Section
 from covshift.report.publication import write_files
 from covshift.report.readme import as_readme
-from covshift.report.score import score
 from covshift.report.sections import (
     architectures,
     batches,
@@ -149,7 +149,7 @@ def sections(
         shifts: the measurements of those that were measured, by name.
         measuring: the command that measures the others.
     """
-    measured, by = shifts or {}, score(results)
+    measured, by = shifts or {}, criterion(results)
     return [
         overview.section(results),
         by_corruption.section(results),

@@ -11,7 +11,7 @@ from covshift.support.writers import csv_text
 if TYPE_CHECKING:
     import altair
 
-Row = Mapping[str, Any]
+Datum = Mapping[str, Any]
 Spec = dict[str, Any]
 
 WIDTH = 460
@@ -90,7 +90,7 @@ class Figure(NamedTuple):
     title: str
     caption: str
     spec: Spec
-    rows: tuple[Row, ...]
+    rows: tuple[Datum, ...]
     wide: bool = False
 
     def as_csv(self) -> str:
@@ -117,7 +117,7 @@ def figure(
     title: str,
     caption: str,
     chart: "altair.TopLevelMixin",
-    rows: Sequence[Row],
+    rows: Sequence[Datum],
     *,
     wide: bool = False,
 ) -> Figure:
@@ -141,7 +141,7 @@ def in_percent(rate: Rate) -> dict[str, float]:
     return {name: round(100 * value, 3) for name, value in zip(("error", "low", "high"), rate, strict=True)}
 
 
-def data(rows: Sequence[Row]) -> Any:
+def data(rows: Sequence[Datum]) -> Any:
     """Return rows as a chart takes them: as CSV, which is a fraction of the size of a list of objects."""
     import altair
 
@@ -152,7 +152,7 @@ def data(rows: Sequence[Row]) -> Any:
     )
 
 
-def rows_as_csv(rows: Sequence[Row], *, formulas: bool = False) -> str:
+def rows_as_csv(rows: Sequence[Datum], *, formulas: bool = False) -> str:
     r"""Return rows as CSV, with a column for every name that one of them has.
 
     >>> rows_as_csv([{"model": "a", "n": 8}, {"model": "b"}])
@@ -170,7 +170,7 @@ def batch_sizes() -> Any:
     return altair.X("n:Q", title="batch size n", scale=altair.Scale(type="log", base=2, nice=False), axis=axis)
 
 
-def over_batch_sizes(rows: Sequence[Row], title: str) -> "altair.TopLevelMixin":
+def over_batch_sizes(rows: Sequence[Datum], title: str) -> "altair.TopLevelMixin":
     """Draw `error` over `n`, a colour for each `model`, dashes for each `prior`, of which `UNADAPTED` comes last."""
     import altair as alt
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from covshift.bench.methods import FULL, NONE, PARTIAL, SCENARIOS, BatchMethod, Prior, stored_method
 from covshift.bench.results.metrics import AS_PUBLISHED, Baseline, Rate, mce, mean_rate, rate
 from covshift.bench.results.store import Row, Run, Store
-from covshift.bench.results.table import Groups, grouped
+from covshift.bench.results.table import CorruptionGroups, grouped
 from covshift.bench.suite import run_folders
 from covshift.data.condition import CLEAN, MIXED, SEVERITIES, Condition
 from covshift.report.difference import Difference, difference, mean_difference
@@ -50,7 +50,7 @@ class Result:
         return tuple(dict.fromkeys([*asked, *self.table]))
 
     @cached_property
-    def corruptions(self) -> Groups:
+    def corruptions(self) -> CorruptionGroups:
         """The corruptions of the run by their part in the benchmark, users' own among them."""
         in_rows = [row.corruption for row in self.rows if row.corruption not in (CLEAN.corruption, MIXED.corruption)]
         return grouped([*self.run.settings.corruptions, *in_rows])

@@ -39,7 +39,7 @@ def targets(builtin: bool) -> dict[str, Target]:
     return {target.name: target for target in (*TABLES, *FIGURES)}
 
 
-def listed(builtin: bool, *, as_json: bool = False) -> str:
+def list_targets(builtin: bool, *, as_json: bool = False) -> str:
     """Return the list of what can be reproduced."""
     known = targets(builtin)
     if as_json:
@@ -52,7 +52,7 @@ def listed(builtin: bool, *, as_json: bool = False) -> str:
     return "\n".join([*lines, "", "By other means:", *(f"{name:{width}}  {how}" for name, how in ELSEWHERE.items())])
 
 
-def choose(name: str, rows: Sequence[str] = (), *, builtin: bool = False) -> list[Target]:
+def choose_targets(name: str, rows: Sequence[str] = (), *, builtin: bool = False) -> list[Target]:
     """Return the table or figure of this name, or all of them.
 
     Args:

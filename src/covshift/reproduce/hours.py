@@ -21,12 +21,12 @@ _OVERHEAD = 1.2
 def hours(runs: Mapping[str, Settings], cells: Mapping[str, int]) -> dict[str, float]:
     """Return the hours that each run takes for its number of cells, without the time to read images."""
     device = {settings.device for settings in runs.values()}
-    speed = measure(device.pop()) if device else 1.0
-    work = {name: cells[name] * images(settings) * flops(settings) for name, settings in runs.items()}
+    speed = device_speed(device.pop()) if device else 1.0
+    work = {name: cells[name] * images_per_cell(settings) * flops(settings) for name, settings in runs.items()}
     return {name: _OVERHEAD * each / speed / 3600 for name, each in work.items()}
 
 
-def images(settings: Settings) -> int:
+def images_per_cell(settings: Settings) -> int:
     """Return the number of images that pass through the model in a cell."""
     entry = find(parse(settings.data, "data set", "imagenet:DIR").source)
     known = (entry.images if entry else 0) or 10_000
@@ -61,7 +61,7 @@ def _count(module: torch.nn.Module, image: torch.Tensor) -> float:
     return float(counter.get_total_flops())
 
 
-def measure(device: str, size: int = 224) -> float:
+def device_speed(device: str, size: int = 224) -> float:
     """Return the floating-point operations a second of a ResNet-18 on this device."""
     where = choose_device(device)
     batch = 4 if where.type == "cpu" else 64  # fewer do not keep a GPU busy

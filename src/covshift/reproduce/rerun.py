@@ -16,7 +16,7 @@ Notify = Callable[[str], None]
 """A function that is called with each line that informs a user."""
 
 
-class Plan(NamedTuple):
+class NeededRuns(NamedTuple):
     """The runs that can be made, by name, and the reasons why others cannot."""
 
     runs: dict[str, Settings]
@@ -30,7 +30,7 @@ class Outcome(NamedTuple):
     failed: dict[str, str]
 
 
-def plan(targets: Sequence[Target], locations: Locations) -> Plan:
+def needed_runs(targets: Sequence[Target], locations: Locations) -> NeededRuns:
     """Return the runs that these tables and figures need.
 
     Raises:
@@ -44,7 +44,7 @@ def plan(targets: Sequence[Target], locations: Locations) -> Plan:
             missing[name] = str(error)
     if not runs:
         raise CovshiftError("; ".join(dict.fromkeys(missing.values())))
-    return Plan(runs, missing)
+    return NeededRuns(runs, missing)
 
 
 def reproduce(
@@ -61,7 +61,7 @@ def reproduce(
     """Estimate how long the runs take, make those that are not done yet, and compare with the paper.
 
     Args:
-        targets: the tables and figures, as `choose` returns them.
+        targets: the tables and figures, as `choose_targets` returns them.
         locations: the user's data and weights.
         out: a folder for the runs, each in a folder of its own; runs that are there are resumed.
         notify: called with each line on what is about to run, and what cannot.
@@ -74,7 +74,7 @@ def reproduce(
     from covshift.bench.engines.torchrun import from_first, is_first
     from covshift.bench.summary import status
 
-    runs, missing = plan(targets, locations)
+    runs, missing = needed_runs(targets, locations)
     if dry:
         _announce(runs, missing, out, where, notify)
         return Outcome("", {})

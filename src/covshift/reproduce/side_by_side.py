@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 
 from covshift.bench.results.store import Row
 from covshift.reproduce.target import Target
-from covshift.support.tables import DECIMAL, Cell, Notation, Table
+from covshift.support.tables import DECIMAL, Notation, Table, TableCell
 from covshift.support.writers import write as write_tables
 
 _DIFFERENCE = DECIMAL._replace(number=lambda value: f"{round(value, 1) + 0.0:+.1f}")
@@ -24,7 +24,7 @@ def numbers_table(target: Target, rows: Mapping[str, list[Row]]) -> Table:
         ours, paper = number.metric.of(rows.get(number.run, [])), number.paper
         difference = None if ours is None or paper is None else ours - paper
         cells = (_cell(ours), _cell(paper), _cell(difference, _DIFFERENCE))
-        lines.append((Cell(number.row), Cell(number.column), *cells))
+        lines.append((TableCell(number.row), TableCell(number.column), *cells))
     notes = (target.note,) if target.note else ()
     return Table(target.name, target.title, _COLUMNS, tuple(lines), notes)
 
@@ -46,5 +46,5 @@ def write(tables: Sequence[Table], form: str = "text") -> str:
     return write_tables(titled, form, others=["json"])
 
 
-def _cell(value: float | None, notation: Notation = DECIMAL) -> Cell:
-    return Cell(value, notation=notation)
+def _cell(value: float | None, notation: Notation = DECIMAL) -> TableCell:
+    return TableCell(value, notation=notation)

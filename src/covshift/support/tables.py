@@ -52,7 +52,7 @@ EXACT = Notation(repr, repr)
 
 
 @dataclass(frozen=True)
-class Cell:
+class TableCell:
     """The content of one cell.
 
     Attributes:
@@ -62,7 +62,7 @@ class Cell:
         strong: whether the cell is set in bold.
         notation: how the number is written.
 
-    >>> percent((0.5, 0.4038, 0.5962)).text, Cell("fog").text
+    >>> percent((0.5, 0.4038, 0.5962)).text, TableCell("fog").text
     ('50.0', 'fog')
     """
 
@@ -107,7 +107,7 @@ class Cell:
         return self.text[:1].isdigit() or (self.text[:1] in "+-" and self.text[1:2].isdigit())
 
 
-EMPTY = Cell()
+EMPTY = TableCell()
 
 
 class Table(NamedTuple):
@@ -125,7 +125,7 @@ class Table(NamedTuple):
     name: str
     title: str
     columns: tuple[str, ...]
-    lines: tuple[tuple[Cell, ...], ...]
+    lines: tuple[tuple[TableCell, ...], ...]
     notes: tuple[str, ...] = ()
     folded: bool = False
 
@@ -141,37 +141,41 @@ class Table(NamedTuple):
         return [{name: cell.data for name, cell in zip(self.columns, line, strict=True)} for line in self.lines]
 
 
-def percent(rate: tuple[float, float, float] | None) -> Cell:
+def percent(rate: tuple[float, float, float] | None) -> TableCell:
     """Return the cell of a rate with its interval, in per cent.
 
     >>> percent((0.5, 0.4038, 0.5962)).ends
     ('40.4', '59.6')
     """
-    return EMPTY if rate is None else Cell(*rate, notation=PERCENT)
+    return EMPTY if rate is None else TableCell(*rate, notation=PERCENT)
 
 
-def plain(share: float | None) -> Cell:
+def plain(share: float | None) -> TableCell:
     """Return the cell of a share without an interval, such as mCE, in per cent."""
-    return Cell(share, notation=PERCENT)
+    return TableCell(share, notation=PERCENT)
 
 
-def change(difference: tuple[float, float, float] | None) -> Cell:
+def change(difference: tuple[float, float, float] | None) -> TableCell:
     """Return the cell of a change with its interval, in points; bold where the interval leaves out zero."""
     if difference is None:
         return EMPTY
     value, low, high = difference
-    return Cell(value, low, high, strong=low > 0 or high < 0, notation=POINTS)
+    return TableCell(value, low, high, strong=low > 0 or high < 0, notation=POINTS)
 
 
-def points(share: float | None) -> Cell:
+def points(share: float | None) -> TableCell:
     """Return the cell of a change without an interval, in points."""
-    return Cell(share, notation=POINTS)
+    return TableCell(share, notation=POINTS)
 
 
 def tidy(table: Table) -> Table:
     """Return a table with a line for each number of this one, with all of its digits; changes are left out."""
     lines = tuple(
-        (Cell(line[0].text), Cell(column), *(Cell(each, notation=EXACT) for each in (cell.value, cell.low, cell.high)))
+        (
+            TableCell(line[0].text),
+            TableCell(column),
+            *(TableCell(each, notation=EXACT) for each in (cell.value, cell.low, cell.high)),
+        )
         for line in table.lines
         for column, cell in zip(table.columns[1:], line[1:], strict=True)
         if column != CHANGE and cell.value is not None

@@ -11,7 +11,7 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from covshift.support.errors import unknown
-from covshift.support.tables import Cell, Table
+from covshift.support.tables import Table, TableCell
 
 _WIDTH = 200
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|[+-](inf|nan)")
@@ -62,7 +62,7 @@ def as_csv(table: Table) -> str:
     """Return a table for programs; intervals have columns of their own."""
     wide = [any(line[place].low is not None for line in table.lines) for place in range(len(table.columns))]
 
-    def texts(cell: Cell, with_interval: bool) -> list[str]:
+    def texts(cell: TableCell, with_interval: bool) -> list[str]:
         ends = (cell.low, cell.high) if with_interval else ()
         return [cell.text.strip(), *("" if end is None else cell.notation.end(end) for end in ends)]
 
@@ -90,7 +90,7 @@ def markdown(text: str) -> str:
 def as_markdown(table: Table, *, intervals: bool = True) -> str:
     """Return a table for a README, without title and notes; intervals follow in small print."""
 
-    def cell_text(cell: Cell) -> str:
+    def cell_text(cell: TableCell) -> str:
         text = markdown(cell.text.strip())
         text = f"**{text}**" if cell.strong and text else text
         return f"{text} <sub>{cell.ends[0]} to {cell.ends[1]}</sub>" if intervals and cell.ends else text
@@ -131,7 +131,7 @@ def as_latex(table: Table) -> str:
     def escaped(text: str) -> str:
         return "".join(_LATEX.get(char, char) for char in text)
 
-    def cell_text(cell: Cell) -> str:
+    def cell_text(cell: TableCell) -> str:
         if cell.text[:1] in "+-" and cell.text[1:].replace(".", "", 1).isdigit():
             return f"$\\mathbf{{{cell.text}}}$" if cell.strong else f"${cell.text}$"
         text = escaped(cell.text.strip())
@@ -153,7 +153,7 @@ def as_latex(table: Table) -> str:
 def as_html(table: Table) -> str:
     """Return a table for a web page; intervals follow in small print."""
 
-    def cell_text(cell: Cell, tag: str) -> str:
+    def cell_text(cell: TableCell, tag: str) -> str:
         text = f"<b>{escape(cell.text)}</b>" if cell.strong else escape(cell.text)
         interval = f" <small>{escape(cell.ends[0])} to {escape(cell.ends[1])}</small>" if cell.ends else ""
         return f"<{tag}>{text}{interval}</{tag.split()[0]}>"

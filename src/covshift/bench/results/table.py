@@ -5,14 +5,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from covshift.bench.evaluation import TOP
-from covshift.bench.methods import FULL, NONE, PARTIAL, REVERSE, SCENARIOS, value_text, batch, grid, stored_method
+from covshift.bench.methods import FULL, NONE, SCENARIOS, batch, grid, stored_method, value_text
 from covshift.bench.results import metrics
 from covshift.bench.results.metrics import AS_PUBLISHED, Baseline, Rate, mean_rate, rate
 from covshift.bench.results.store import Row, Run
 from covshift.corruptions import names
 from covshift.data.condition import CLEAN, MIXED, SEVERITIES, Condition
 from covshift.support.errors import plural
-from covshift.support.tables import CHANGE, EMPTY, Cell, Table, percent, points, tidy
+from covshift.support.tables import CHANGE, EMPTY, Table, TableCell, percent, points, tidy
 from covshift.support.writers import FORMS
 from covshift.support.writers import write as write_tables
 
@@ -20,7 +20,7 @@ FORMATS = (*FORMS, "json")
 """The forms that tables of a run are written in."""
 
 
-class Groups(NamedTuple):
+class CorruptionGroups(NamedTuple):
     """Corruptions by their part in the benchmark: `own` are those that users have registered themselves."""
 
     test: tuple[str, ...]
@@ -33,15 +33,15 @@ class Groups(NamedTuple):
         return (*self.test, *self.holdout, *self.own)
 
 
-def grouped(corruptions: Iterable[str]) -> Groups:
+def grouped(corruptions: Iterable[str]) -> CorruptionGroups:
     """Return corruptions by their part in the benchmark; names that nobody knows are a user's own.
 
     >>> grouped(["my_rain", "spatter", "fog"])
-    Groups(test=('fog',), holdout=('spatter',), own=('my_rain',))
+    CorruptionGroups(test=('fog',), holdout=('spatter',), own=('my_rain',))
     """
     given = tuple(dict.fromkeys(corruptions))
     test, holdout = names("test"), names("holdout")
-    return Groups(
+    return CorruptionGroups(
         tuple(name for name in given if name in test),
         tuple(name for name in given if name in holdout),
         tuple(name for name in given if name not in (*test, *holdout)),
@@ -77,7 +77,7 @@ def overview(runs: Mapping[str, tuple[Sequence[Row], Run]], baseline: Baseline |
         images = max((row.images for row in rows), default=0)
         lines.append(
             (
-                Cell(f"{name}: {_extent(corruptions, run.settings.severities)}{images} images"),
+                TableCell(f"{name}: {_extent(corruptions, run.settings.severities)}{images} images"),
                 percent(rates.get(NONE, {}).get(CLEAN)),
                 *map(percent, means),
                 *(map(_exactly, scores) if measured else ()),
@@ -106,11 +106,11 @@ def methods_table(rows: Sequence[Row], run: Run, baseline: Baseline | None = Non
     compared = [name for name in methods if stored_method(name).repairs]
     last = compared[-1] if compared and NONE in methods else None
 
-    def line(label: str, values: Mapping[str, Rate | float | None]) -> tuple[Cell, ...]:
+    def line(label: str, values: Mapping[str, Rate | float | None]) -> tuple[TableCell, ...]:
         cells = {name: _exactly(each) if isinstance(each, float) else percent(each) for name, each in values.items()}
-        return (Cell(label), *cells.values(), _change(cells[NONE], cells[last]) if last else EMPTY)
+        return (TableCell(label), *cells.values(), _change(cells[NONE], cells[last]) if last else EMPTY)
 
-    def mean(label: str, corruptions: Sequence[str], of: Rates = rates) -> tuple[Cell, ...]:
+    def mean(label: str, corruptions: Sequence[str], of: Rates = rates) -> tuple[TableCell, ...]:
         return line(label, {method: _mean(of[method], corruptions, run.settings.severities) for method in methods})
 
     lines = [line("clean", {m: rates[m].get(CLEAN) for m in methods})]
@@ -181,7 +181,7 @@ def grid_table(rows: Sequence[Row], run: Run) -> Table:
         return mean_rate(rates[name, c] for c in wanted) if wanted and all((name, c) in rates for c in wanted) else None
 
     lines = [
-        (Cell(f"n = {n}"), *(percent(mean(n, prior)) for prior in priors), EMPTY)
+        (TableCell(f"n = {n}"), *(percent(mean(n, prior)) for prior in priors), EMPTY)
         for n in sorted({method.n or 0 for method in methods})
     ]
     return _table("grid", "mean error in % by batch size n and prior N", [f"N = {p:g}" for p in priors], lines)
@@ -202,12 +202,12 @@ def why_no_mce(run: Run, baseline: Baseline | None) -> str | None:
     return None
 
 
-def _exactly(share: float | None) -> Cell:
+def _exactly(share: float | None) -> TableCell:
     """Return the cell of a share whose interval has no width."""
     return EMPTY if share is None else percent((share, share, share))
 
 
-def _change(before: Cell, after: Cell) -> Cell:
+def _change(before: TableCell, after: TableCell) -> TableCell:
     if isinstance(before.value, float) and isinstance(after.value, float):
         return points(after.value - before.value)
     return EMPTY
@@ -220,7 +220,7 @@ def _column(name: str, rows: Sequence[Row]) -> str:
 
 
 def _table(
-    name: str, title: str, columns: Sequence[str], lines: Sequence[tuple[Cell, ...]], notes: Sequence[str] = ()
+    name: str, title: str, columns: Sequence[str], lines: Sequence[tuple[TableCell, ...]], notes: Sequence[str] = ()
 ) -> Table:
     """Return a table without the lines that are empty and, where nothing has changed, without the column of changes."""
     filled = [line for line in lines if any(cell.value is not None for cell in line[1:])]

@@ -5,14 +5,14 @@ from typing import TYPE_CHECKING
 
 from covshift.bench.measure import Shift
 from covshift.bench.methods import NONE
-from covshift.report.figure import Row, data, figure, legend, palette, shapes
+from covshift.report.criterion import Criterion, uneven, with_notes
+from covshift.report.figure import Datum, data, figure, legend, palette, shapes
 from covshift.report.gather import Result
 from covshift.report.naming import family, large_scale, norm, simclr, without_norm
 from covshift.report.parts import Gap, Part, Section
-from covshift.report.score import Score, uneven, with_notes
 from covshift.report.sections.distances import MEASURE
 from covshift.support.errors import plural
-from covshift.support.tables import EMPTY, Cell, Table, percent, points
+from covshift.support.tables import EMPTY, Table, TableCell, percent, points
 
 if TYPE_CHECKING:
     import altair
@@ -20,24 +20,29 @@ if TYPE_CHECKING:
 _TORCHVISION = "covshift bench --model torchvision:densenet121 --data folder:val --out runs/densenet121"
 
 
-def section(results: Sequence[Result], shifts: Mapping[str, Shift], score: Score) -> Section:
+def section(results: Sequence[Result], shifts: Mapping[str, Shift], criterion: Criterion) -> Section:
     """Return scatter plots and the paper's smaller tables."""
     shuffled = [result for result in results if result.run.settings.order == "shuffled"]
     text = "Hollow marks are models as they are, filled ones the same models adapted."
-    parts = (*scatter(shuffled, score), norms(shuffled, score), *special(shuffled, score), parameters(results, shifts))
+    parts = (
+        *scatter(shuffled, criterion),
+        norms(shuffled, criterion),
+        *special(shuffled, criterion),
+        parameters(results, shifts),
+    )
     return Section("architectures", "Architectures", text, parts)
 
 
-def scatter(results: Sequence[Result], score: Score) -> list[Part]:
-    """Draw the score against clean error, and against the number of parameters."""
-    rows: list[Row] = []
+def scatter(results: Sequence[Result], criterion: Criterion) -> list[Part]:
+    """Draw the criterion against clean error, and against the number of parameters."""
+    rows: list[Datum] = []
     drawn: list[Result] = []
     for result in results:
-        clean, before = result.rate(NONE), score.of(result, NONE)
+        clean, before = result.rate(NONE), criterion.of(result, NONE)
         if clean is None or before is None:
             continue
         drawn.append(result)
-        after = score.adapted(result)
+        after = criterion.adapted(result)
         row = {
             "model": result.name,
             "family": family(result),
@@ -47,22 +52,22 @@ def scatter(results: Sequence[Result], score: Score) -> list[Part]:
         rows.append({**row, "adapted": "before", "error": before})
         if after is not None:
             rows.append({**row, "adapted": "after", "error": after})
-    title = f"Clean error and {score.name}"
+    title = f"Clean error and {criterion.name}"
     if len(drawn) < 2:
         return [Gap(title, "it takes two models with clean and corrupted conditions", _TORCHVISION)]
-    by_size = f"Parameters and {score.name}"
-    caption = with_notes(_caption(drawn, score), uneven(drawn))
+    by_size = f"Parameters and {criterion.name}"
+    caption = with_notes(_caption(drawn, criterion), uneven(drawn))
     return [
-        figure("clean-error", title, caption, _pairs(rows, "clean", "clean error in %", score), rows),
-        figure("parameters", by_size, caption, _pairs(rows, "parameters", "parameters", score), rows),
+        figure("clean-error", title, caption, _pairs(rows, "clean", "clean error in %", criterion), rows),
+        figure("parameters", by_size, caption, _pairs(rows, "parameters", "parameters", criterion), rows),
     ]
 
 
-def _caption(results: Sequence[Result], score: Score) -> str:
+def _caption(results: Sequence[Result], criterion: Criterion) -> str:
     """Return the number of models that are better in all of their runs that were adapted."""
     better: dict[str, bool] = {}
     for result in results:
-        before, after = score.of(result, NONE), score.adapted(result)
+        before, after = criterion.of(result, NONE), criterion.adapted(result)
         if before is not None and after is not None:
             digest = result.run.model_digest
             better[digest] = better.get(digest, True) and after < before
@@ -72,7 +77,7 @@ def _caption(results: Sequence[Result], score: Score) -> str:
     return f"{improved} Lines join the same model before and after."
 
 
-def _pairs(rows: Sequence[Row], field: str, title: str, score: Score) -> "altair.TopLevelMixin":
+def _pairs(rows: Sequence[Datum], field: str, title: str, criterion: Criterion) -> "altair.TopLevelMixin":
     import altair as alt
 
     # Colours for families where there are several, else for the models.
@@ -84,7 +89,7 @@ def _pairs(rows: Sequence[Row], field: str, title: str, score: Score) -> "altair
         scale = alt.Scale(zero=False, nice=False, padding=14)
     base = alt.Chart(data(rows)).encode(
         x=alt.X(f"{field}:Q", title=title, scale=scale, axis=alt.Axis(format="~s", tickCount=5, grid=False)),
-        y=alt.Y("error:Q", title=score.axis, scale=alt.Scale(zero=False, padding=10)),
+        y=alt.Y("error:Q", title=criterion.axis, scale=alt.Scale(zero=False, padding=10)),
     )
     lines = base.mark_line(opacity=0.4, color="#8C8C8C").encode(detail="model:N")
     marks = base.encode(
@@ -97,9 +102,9 @@ def _pairs(rows: Sequence[Row], field: str, title: str, score: Score) -> "altair
     return alt.layer(lines, hollow, solid).properties(width="container", height=280)
 
 
-def norms(results: Sequence[Result], score: Score) -> Table | Gap:
+def norms(results: Sequence[Result], criterion: Criterion) -> Table | Gap:
     """Return Fixup, GroupNorm, batch norm and adapted batch norm of the same architectures."""
-    title = f"{score.name.capitalize()} in % by normalisation"
+    title = f"{criterion.name.capitalize()} in % by normalisation"
     groups: dict[str, dict[str, Result]] = {}
     for result in results:
         groups.setdefault(without_norm(result), {}).setdefault(norm(result), result)
@@ -107,12 +112,12 @@ def norms(results: Sequence[Result], score: Score) -> Table | Gap:
     compared = {name: group for name, group in groups.items() if len(group) > 1}
     for name, group in compared.items():
         columns: list[tuple[str, str]] = [("Fixup", NONE), ("GN", NONE), ("BN", NONE)]
-        values = [score.of(group[kind], method) if kind in group else None for kind, method in columns]
+        values = [criterion.of(group[kind], method) if kind in group else None for kind, method in columns]
         batch_norm = group.get("BN")
-        values.append(score.adapted(batch_norm) if batch_norm else None)
+        values.append(criterion.adapted(batch_norm) if batch_norm else None)
         least = min((value for value in values if value is not None), default=None)
-        cells = [Cell(value, strong=value is not None and value == least) for value in values]
-        lines.append((Cell(name), *cells))
+        cells = [TableCell(value, strong=value is not None and value == least) for value in values]
+        lines.append((TableCell(name), *cells))
     if not lines:
         reason = "it takes models of one architecture with batch norm and with GroupNorm or Fixup"
         return Gap(
@@ -124,31 +129,36 @@ def norms(results: Sequence[Result], score: Score) -> Table | Gap:
     return Table("norms", title, ("model", "Fixup", "GN", "BN", "BN, adapted"), tuple(lines), notes)
 
 
-def special(results: Sequence[Result], score: Score) -> list[Table | Gap]:
+def special(results: Sequence[Result], criterion: Criterion) -> list[Table | Gap]:
     """Return tables of large-scale pre-training, and of SimCLR."""
     wsl = "covshift bench --model timm:resnext101_32x8d.fb_wsl_ig1b_ft_in1k --data imagenet-c:DIR --out runs/wsl"
     own = "covshift bench --model 'file:simclr.pth?arch=torchvision:resnet50' --data imagenet-c:DIR --out runs/simclr"
     return [
-        _before_after(results, score, large_scale, "pretraining", "Large-scale pre-training", wsl),
-        _before_after(results, score, simclr, "simclr", "SimCLR", own),
+        _before_after(results, criterion, large_scale, "pretraining", "Large-scale pre-training", wsl),
+        _before_after(results, criterion, simclr, "simclr", "SimCLR", own),
     ]
 
 
 def _before_after(
-    results: Sequence[Result], score: Score, wanted: Callable[[Result], bool], name: str, title: str, command: str
+    results: Sequence[Result],
+    criterion: Criterion,
+    wanted: Callable[[Result], bool],
+    name: str,
+    title: str,
+    command: str,
 ) -> Table | Gap:
     lines, with_both = [], []
     for result in filter(wanted, results):
-        before, after = score.of(result, NONE), score.adapted(result)
+        before, after = criterion.of(result, NONE), criterion.adapted(result)
         if before is None or after is None:
             continue
         with_both.append(result)
         delta = points((after - before) / 100)
-        lines.append((Cell(result.name), percent(result.rate(NONE)), Cell(before), Cell(after), delta))
+        lines.append((TableCell(result.name), percent(result.rate(NONE)), TableCell(before), TableCell(after), delta))
     if not lines:
         return Gap(title, "none of these runs has such a model, by its name", command)
     columns = ("model", "clean", "as it is", "adapted", "Δ")
-    return Table(name, f"{title}: {score.name} in %", columns, tuple(lines), uneven(with_both))
+    return Table(name, f"{title}: {criterion.name} in %", columns, tuple(lines), uneven(with_both))
 
 
 def parameters(results: Sequence[Result], shifts: Mapping[str, Shift]) -> Table:
@@ -156,9 +166,9 @@ def parameters(results: Sequence[Result], shifts: Mapping[str, Shift]) -> Table:
     lines = []
     for result in results:
         shift = shifts.get(result.name)
-        affine = Cell(f"{2 * sum(shift.channels):,}") if shift else EMPTY
+        affine = TableCell(f"{2 * sum(shift.channels):,}") if shift else EMPTY
         words = (result.name, result.run.settings.model, family(result), norm(result), f"{result.run.model_params:,}")
-        lines.append((*map(Cell, words), affine))
+        lines.append((*map(TableCell, words), affine))
     columns = ("run", "model", "family", "normalisation", "parameters", "of normalisation")
     notes = (f"of normalisation: known where distances were measured, {MEASURE}",) if len(shifts) < len(lines) else ()
     return Table("parameters", "Parameters", columns, tuple(lines), notes, folded=True)

@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 
 from covshift.bench.methods import NONE, SCENARIOS
-from covshift.report.figure import METHOD_COLOURS, Figure, Row, data, figure, in_percent, palette
+from covshift.report.figure import METHOD_COLOURS, Datum, Figure, data, figure, in_percent, palette
 from covshift.report.gather import Result
 from covshift.report.naming import file_name
 from covshift.report.parts import Gap, Part, Section, lacking
-from covshift.support.tables import EMPTY, Cell, Table, change, percent
+from covshift.support.tables import EMPTY, Table, TableCell, change, percent
 
 _CORRUPT = "covshift bench --out RUN --extend --corruptions all --methods none"
 
@@ -45,7 +45,7 @@ def table(result: Result) -> Table:
     methods = _methods(result)
     lines = []
     for name in _complete(result):
-        line = [Cell(name.replace("_", " ")), *(percent(result.over(each, name)) for each in methods)]
+        line = [TableCell(name.replace("_", " ")), *(percent(result.over(each, name)) for each in methods)]
         if result.adapted:
             conditions = [c for c in result.table.get(NONE, {}) if c.corruption == name]
             line.append(change(result.gain(result.adapted, conditions)) if conditions else EMPTY)
@@ -62,7 +62,7 @@ def bars(results: Sequence[Result]) -> list[Figure]:
     return [_bars(result, rows[result.name], top) for result in results if rows[result.name]]
 
 
-def _rows(result: Result) -> list[Row]:
+def _rows(result: Result) -> list[Datum]:
     return [
         {"corruption": name.replace("_", " "), "method": method, **in_percent(rate)}
         for name in _complete(result)
@@ -71,7 +71,7 @@ def _rows(result: Result) -> list[Row]:
     ]
 
 
-def _bars(result: Result, rows: Sequence[Row], top: float) -> Figure:
+def _bars(result: Result, rows: Sequence[Datum], top: float) -> Figure:
     import altair as alt
 
     corruptions = [name.replace("_", " ") for name in _complete(result)]

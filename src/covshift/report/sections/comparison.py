@@ -6,11 +6,11 @@ from covshift.bench.results.table import grouped
 from covshift.corruptions import names
 from covshift.data.condition import CLEAN, MIXED, Condition
 from covshift.report.difference import Difference, difference, mean_difference
-from covshift.report.figure import RED, Figure, Row, data, figure
+from covshift.report.figure import RED, Datum, Figure, data, figure
 from covshift.report.gather import Result
 from covshift.report.parts import Section
 from covshift.support.errors import CovshiftError
-from covshift.support.tables import Cell, Table, change, percent
+from covshift.support.tables import Table, TableCell, change, percent
 
 
 def section(first: Result, second: Result) -> Section:
@@ -59,7 +59,7 @@ def _table(
     first: Result, second: Result, method: str, lines: Sequence[tuple[str, list[Condition], Difference]]
 ) -> Table:
     cells = tuple(
-        (Cell(label), percent(first.mean(method, among)), percent(second.mean(method, among)), change(each))
+        (TableCell(label), percent(first.mean(method, among)), percent(second.mean(method, among)), change(each))
         for label, among, each in lines
     )
     significant = sum(each.significant for _, _, each in lines)
@@ -75,7 +75,7 @@ def _chart(
 ) -> Figure:
     import altair as alt
 
-    rows: list[Row] = [
+    rows: list[Datum] = [
         {
             "condition": label,
             **{name: round(100 * value, 3) for name, value in each._asdict().items()},

@@ -9,12 +9,12 @@ from covshift.bench.methods import FULL, NONE, REVERSE
 from covshift.bench.results.table import grouped
 from covshift.corruptions import category, names
 from covshift.data.condition import CLEAN
-from covshift.report.figure import BLUE, GREEN, KIND_COLOURS, ORANGE, Figure, Row, data, figure, legend, palette
+from covshift.report.figure import BLUE, GREEN, KIND_COLOURS, ORANGE, Datum, Figure, data, figure, legend, palette
 from covshift.report.gather import Result
 from covshift.report.naming import file_name
 from covshift.report.parts import Gap, Part, Section, lacking
 from covshift.support.errors import CovshiftError
-from covshift.support.tables import Cell, Table
+from covshift.support.tables import Table, TableCell
 
 PANELS = {NONE: "(i) as it is", FULL: "(ii) adapted", REVERSE: "(iii) adapted to it, on clean images"}
 KINDS = ("noise", "blur", "weather", "digital")
@@ -67,14 +67,14 @@ def kind_of(corruption: str) -> str:
         return "registered"
 
 
-def _kinds(rows: Sequence[Row]) -> list[str]:
+def _kinds(rows: Sequence[Datum]) -> list[str]:
     """Return the published kinds, and others of these rows."""
     return [*KINDS, *dict.fromkeys(str(row["kind"]) for row in rows if row["kind"] not in (*KINDS, "clean"))]
 
 
-def errors(result: Result, shift: Shift) -> list[Row]:
+def errors(result: Result, shift: Shift) -> list[Datum]:
     """Return a row for each condition and method, with its distance and its error."""
-    rows: list[Row] = []
+    rows: list[Datum] = []
     for method, panel in PANELS.items():
         for measured in shift.conditions:
             rate = result.rate(method, measured.condition)
@@ -138,12 +138,12 @@ def scatter(result: Result, shift: Shift) -> list[Figure]:
     return [figure(f"distance-{file_name(result)}", title, " ".join(sentences), chart, rows, wide=True)]
 
 
-def _chosen(rows: Sequence[Row], panel: str, kind: str, used: str) -> tuple[np.ndarray, np.ndarray]:
+def _chosen(rows: Sequence[Datum], panel: str, kind: str, used: str) -> tuple[np.ndarray, np.ndarray]:
     among = [row for row in rows if (row["panel"], row["kind"], row["used"]) == (panel, kind, used)]
     return np.array([row["distance"] for row in among]), np.array([row["error"] for row in among])
 
 
-def _fit(rows: Sequence[Row], panel: str, kind: str) -> tuple[float, float] | None:
+def _fit(rows: Sequence[Datum], panel: str, kind: str) -> tuple[float, float] | None:
     """Return slope and intercept of the line through the holdout corruption of a kind."""
     distance, error = _chosen(rows, panel, kind, "holdout")
     if len(distance) < 2 or np.ptp(distance) == 0:
@@ -152,12 +152,12 @@ def _fit(rows: Sequence[Row], panel: str, kind: str) -> tuple[float, float] | No
     return float(slope), float(intercept)
 
 
-def _ends(rows: Sequence[Row], panel: str, kind: str) -> list[float]:
+def _ends(rows: Sequence[Datum], panel: str, kind: str) -> list[float]:
     distances = [row["distance"] for row in rows if row["panel"] == panel and row["kind"] == kind]
     return [min(distances), max(distances)]
 
 
-def _correlations(rows: Sequence[Row]) -> dict[str, float]:
+def _correlations(rows: Sequence[Datum]) -> dict[str, float]:
     correlations = {}
     for panel in dict.fromkeys(str(row["panel"]) for row in rows):
         pairs = np.array([(row["distance"], row["error"]) for row in rows if row["panel"] == panel])
@@ -183,7 +183,7 @@ def prediction(result: Result, shift: Shift, measuring: str = MEASURE) -> list[P
                 guessed = slope * distance + intercept
                 numbers = (true.mean(), guessed.mean(), np.abs(true - guessed).mean())
                 cells += [f"{number:.2f}" for number in numbers]
-            lines.append(tuple(map(Cell, [*cells, f"{slope:.2f}", f"{intercept:.2f}", f"{published:.2f}"])))
+            lines.append(tuple(map(TableCell, [*cells, f"{slope:.2f}", f"{intercept:.2f}", f"{published:.2f}"])))
     if not lines:
         reason = "it takes a holdout corruption and a test corruption of one kind, at several severities"
         return [lacking(title, reason, [result], _ALL, measuring)]

@@ -4,11 +4,11 @@ from collections.abc import Sequence
 
 from covshift.bench.methods import NONE
 from covshift.data.condition import CLEAN, MIXED, Condition
-from covshift.report.figure import UNADAPTED, Row, figure, over_batch_sizes
+from covshift.report.criterion import unshuffled, with_notes
+from covshift.report.figure import UNADAPTED, Datum, figure, over_batch_sizes
 from covshift.report.gather import Result
 from covshift.report.parts import Gap, Part, Section, lacking
-from covshift.report.score import unshuffled, with_notes
-from covshift.support.tables import EMPTY, Cell, Table, change, percent
+from covshift.support.tables import EMPTY, Table, TableCell, change, percent
 
 _TOP5 = 5
 _MIXED = "covshift bench --out RUN --extend --mixed"
@@ -45,7 +45,7 @@ def table(results: Sequence[Result]) -> Table:
     for result in results:
         for label, condition in _lines(result):
             method = result.adapted_in([condition])
-            line = [Cell(result.name), Cell(f"{result.run.settings.data}, {label}")]
+            line = [TableCell(result.name), TableCell(f"{result.run.settings.data}, {label}")]
             line += [percent(result.rate(NONE, condition))]
             line += [percent(result.rate(method, condition)) if method else EMPTY]
             line += [change(result.gain(method, [condition])) if method else EMPTY]
@@ -59,7 +59,7 @@ def table(results: Sequence[Result]) -> Table:
 
 def curves(results: Sequence[Result]) -> list[Part]:
     """Draw the error on images as they are by batch size, with the least prior of those run with most sizes."""
-    rows: list[Row] = []
+    rows: list[Datum] = []
     drawn: list[Result] = []
     for result in results:
         lines: dict[float, dict[int, float]] = {}
@@ -84,7 +84,7 @@ def curves(results: Sequence[Result]) -> list[Part]:
     return [figure("natural-batches", title, caption, chart, rows, wide=True)]
 
 
-def _row(result: Result, prior: str, n: int, value: float) -> Row:
+def _row(result: Result, prior: str, n: int, value: float) -> Datum:
     return {
         "model": result.name,
         "data": result.run.settings.data,

@@ -5,12 +5,12 @@ from collections.abc import Sequence
 from covshift.bench.methods import FULL, NONE, PARTIAL, SCENARIOS, value_text
 from covshift.bench.results.table import why_no_mce
 from covshift.data.condition import CLEAN
+from covshift.report.criterion import uneven, unshuffled
 from covshift.report.figure import METHOD_COLOURS, Figure, data, figure, in_percent, palette, shapes
 from covshift.report.gather import Result
 from covshift.report.naming import WITHOUT, norm
 from covshift.report.parts import Gap, Section, lacking
-from covshift.report.score import uneven, unshuffled
-from covshift.support.tables import EMPTY, Cell, Table, bound, change, percent, plain, points, signed
+from covshift.support.tables import EMPTY, Table, TableCell, bound, change, percent, plain, points, signed
 
 _PARTIAL = "covshift bench --out RUN --extend --methods partial"
 _WORDS = {FULL: "full adaptation", PARTIAL: "partial adaptation"}
@@ -75,10 +75,10 @@ def table(results: Sequence[Result]) -> Table:
     lines = []
     for result in results:
         method = result.adapted
-        line = [Cell(result.name), percent(result.rate(NONE))]
+        line = [TableCell(result.name), percent(result.rate(NONE))]
         line += [percent(result.mean(name)) for name in SCENARIOS]
         line += [change(result.gain(method)) if method else EMPTY]
-        line += [EMPTY if result.prior is None else Cell(value_text(result.prior))]
+        line += [EMPTY if result.prior is None else TableCell(value_text(result.prior))]
         line += [*(plain(result.mce(name)) for name in SCENARIOS), _mce_change(result)] if measured else []
         lines.append(tuple(line))
     notes = [_unfinished(result) for result in results if len(result.shared) < len(result.planned)]
@@ -92,7 +92,7 @@ def table(results: Sequence[Result]) -> Table:
     return Table("overview", "Error in % without and with adaptation", tuple(columns), tuple(lines), tuple(notes))
 
 
-def _mce_change(result: Result) -> Cell:
+def _mce_change(result: Result) -> TableCell:
     before, after = result.mce(NONE), result.mce(result.adapted) if result.adapted else None
     return EMPTY if before is None or after is None else points(after - before)
 

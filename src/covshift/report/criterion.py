@@ -1,4 +1,4 @@
-"""`Score`: the number that models are compared by, mCE where all of them have one, else the mean error."""
+"""`Criterion`: the number that models are compared by, mCE where all of them have one, else the mean error."""
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -7,7 +7,7 @@ from covshift.bench.methods import NONE
 from covshift.report.gather import Result
 
 
-class Score(NamedTuple):
+class Criterion(NamedTuple):
     """A number for each result and method, in per cent.
 
     Attributes:
@@ -25,13 +25,13 @@ class Score(NamedTuple):
         return self.of(result, result.adapted) if result.adapted else None
 
 
-def score(results: Sequence[Result]) -> Score:
-    """Return the score that all of these results have; those without corruptions, which have none, do not count."""
+def criterion(results: Sequence[Result]) -> Criterion:
+    """Return what all of these results can be compared by; those without corruptions do not count."""
     corrupted = [result for result in results if result.mean(NONE) is not None]
     if corrupted and all(result.mce(NONE) is not None for result in corrupted):
         yardsticks = {result.yardstick.name for result in corrupted if result.yardstick}
-        return Score("mCE", f"mCE in % ({', '.join(sorted(yardsticks))} = 100)", _mce)
-    return Score("mean error", "mean error in %", _mean)
+        return Criterion("mCE", f"mCE in % ({', '.join(sorted(yardsticks))} = 100)", _mce)
+    return Criterion("mean error", "mean error in %", _mean)
 
 
 def uneven(results: Sequence[Result]) -> tuple[str, ...]:
