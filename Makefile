@@ -23,11 +23,11 @@ $(READY): pyproject.toml constraints.txt
 	@touch $@
 
 demo: $(READY)
-	$(BIN)/covshift bench --builtin --out demo
+	$(BIN)/covshift bench run --builtin --out demo
 	$(BIN)/covshift report demo --out demo/report
 
 results: $(READY)
-	$(BIN)/covshift bench --config results/suite.yaml --out results
+	$(BIN)/covshift bench run --config results/suite.yaml --out results
 	$(BIN)/covshift report results --measure 1000 --readme results/README.md
 	ln -sf ../results/README.md docs/results.md  # one file, which is in the documentation, too
 	cp report/figures/corruptions-resnet20.svg docs/assets/builtin.svg

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from covshift.core.calling import call_model, device_of, logits_of
 from covshift.core.places import holds_statistics
 from covshift.core.statistics import digest
+from covshift.models.architecture import Norm, family, norm_kind
 from covshift.models.preprocess import Preprocess
 from covshift.support.errors import CovshiftError
 from covshift.support.pixels import Images, MakeInput, is_pixels
@@ -94,6 +95,16 @@ class Model:
     def digest(self) -> str:
         """The SHA-256 of all that the model holds: names, shapes, types and values; read it before adapting."""
         return digest(self.module)
+
+    @property
+    def family(self) -> str:
+        """The family of its architecture, e.g. ResNet; else the name of its class."""
+        return family(self.module)
+
+    @property
+    def norm(self) -> Norm:
+        """How it normalises: batch, group, layer, instance, fixup or none."""
+        return norm_kind(self.module)
 
     @property
     def params(self) -> int:

@@ -134,3 +134,16 @@ def check_lossless(path: Path) -> str:
         known = ", ".join(LOSSLESS)
         raise CovshiftError(f"expected a name that ends in .jpg, .jpeg, {known}, got {path}")
     return path.suffix.lower()
+
+
+def quality_for(target: Path, quality: int | None) -> int | None:
+    """Return the quality of a JPEG that is to get this name, None for a lossless picture.
+
+    Raises:
+        CovshiftError: if no picture can have this name or quality, before any work is done.
+    """
+    if target.suffix.lower() in {".jpg", ".jpeg"} and quality is not None:
+        check_quality(quality)
+        return quality
+    check_lossless(target)
+    return None

@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 
 from covshift.bench.engines.where import Shard
-from covshift.bench.methods import PARTIAL_PRIOR, Method, batch
+from covshift.bench.methods import PARTIAL_PRIOR, Method, Prior, value_text
 from covshift.bench.plan import Cell
 from covshift.bench.results.metrics import choose_prior
 from covshift.bench.results.store import Row, Store
@@ -14,7 +14,7 @@ from covshift.support.errors import CovshiftError
 
 
 class Engine(ABC):
-    """Runs the cells of a run that are not in its store yet; a subclass says where.
+    """Runs the cells of a run that are not in its store yet; a subclass decides where.
 
     Args:
         store: whose run it is.
@@ -62,7 +62,7 @@ class Engine(ABC):
         """Run what is left of these conditions."""
 
     def _left(self, condition: Condition) -> list[Cell]:
-        """The cells of a condition that can be run and are not done yet."""
+        """Return the cells of a condition that can be run and are not done yet."""
         if not self._chosen:
             self._choose()
         done = self._store.done()
@@ -70,7 +70,7 @@ class Engine(ABC):
         return [cell for cell in cells if cell.name not in done]
 
     def _late(self, condition: Condition) -> list[Method]:
-        """The methods with a chosen N; on the holdout corruptions, the N that was best is no new work."""
+        """Return the methods with a chosen N; on the holdout corruptions, the best N has been run already."""
         return [] if condition in self._plan.holdout else self._chosen
 
     def _done(self) -> int:
@@ -96,23 +96,23 @@ class Engine(ABC):
             self._file_chosen()
 
     def _file_chosen(self) -> None:
-        """On the holdout corruptions, the best of the N that were tried is the result."""
+        """Add the results on the holdout corruptions: there, they are those of the best N that was tried."""
         done = self._store.done()
         rows = {row.cell: row for row in self._store.rows()}
         for condition in self._conditions:
             for method in self._chosen if condition in self._plan.holdout else []:
                 cell = Cell(condition, method)
-                tried = Cell(condition, batch(method.n or 1, method.prior or 0))
-                if cell.name not in done and tried.name in rows:
+                tried = [Cell(condition, each).name for each in method.candidates([method.prior])]  # type: ignore[list-item]
+                if cell.name not in done and tried[0] in rows:
                     copied = {"cell": cell.name, "method": method.name, "seconds": 0.0}
-                    self._add(rows[tried.name].model_copy(update=copied))
+                    self._add(rows[tried[0]].model_copy(update=copied))
 
 
-def check_chosen(rows: Sequence[Row], methods: set[str], prior: float) -> None:
+def check_chosen(rows: Sequence[Row], methods: set[str], prior: Prior) -> None:
     """Raise a `CovshiftError` where one of the methods was run with another N than the one to be chosen."""
     for row in rows:
         if row.method in methods and row.prior != prior:
             raise CovshiftError(
-                f"{row.method} was run with N = {row.prior:g} here, and the holdout corruptions now say "
-                f"{prior:g}; use another --out"
+                f"{row.method} was run with N = {value_text(row.prior)} here, and the holdout corruptions now say "
+                f"{value_text(prior)}; use another folder"
             )

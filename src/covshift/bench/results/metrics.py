@@ -5,10 +5,11 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from covshift.bench.methods import PARTIAL_IMAGES, PRIORS, batch
+from covshift.bench.methods import NONE, PARTIAL_IMAGES, PRIORS, batch
 from covshift.bench.results.store import Row
 from covshift.corruptions import names
 from covshift.data.condition import CLEAN, SEVERITIES, Condition
+from covshift.shift.prior import best_prior
 from covshift.support.errors import CovshiftError
 
 Errors = Mapping[Condition, float]
@@ -62,7 +63,7 @@ class Rate(NamedTuple):
 
 
 def rate(errors: int, images: int) -> Rate:
-    """The share of errors, with Wilson's interval.
+    """Return the share of errors, with Wilson's interval.
 
     >>> [round(value, 4) for value in rate(50, 100)]
     [0.5, 0.4038, 0.5962]
@@ -76,7 +77,7 @@ def rate(errors: int, images: int) -> Rate:
 
 
 def mean_rate(rates: Iterable[Rate]) -> Rate:
-    """The mean of error rates on the same images.
+    """Return the mean of error rates on the same images.
 
     The interval is the mean of theirs: as wide as if all of them erred together, since they share their images.
     """
@@ -86,7 +87,7 @@ def mean_rate(rates: Iterable[Rate]) -> Rate:
 
 
 def by_corruption(errors: Errors) -> dict[str, float]:
-    """The mean error over severities of each corruption that has all five."""
+    """Return the mean error over severities of each corruption that has all five."""
     return {
         name: math.fsum(errors[Condition(name, severity)] for severity in SEVERITIES) / len(SEVERITIES)
         for name in names("all")
@@ -95,18 +96,18 @@ def by_corruption(errors: Errors) -> dict[str, float]:
 
 
 def corruption_errors(errors: Errors, baseline: Baseline = AS_PUBLISHED) -> dict[str, float]:
-    """CE of each corruption: the error over severities, as a share of the baseline's."""
+    """Return the CE of each corruption: the error over severities, as a share of the baseline's."""
     found = by_corruption(errors)
     return {name: value / baseline.errors[name] for name, value in found.items() if baseline.errors.get(name)}
 
 
 def mce(errors: Errors, baseline: Baseline = AS_PUBLISHED) -> float | None:
-    """The mean corruption error over the 15 test corruptions, 1 for the baseline; None where one is missing."""
+    """Return the mean corruption error of the 15 test corruptions, 1 for the baseline; None where one is missing."""
     return _mean_over_test(corruption_errors(errors, baseline))
 
 
 def relative_mce(errors: Errors, baseline: Baseline = AS_PUBLISHED) -> float | None:
-    """The same for what corruption adds to the clean error; None without clean errors of both."""
+    """Return mCE for what corruption adds to the clean error; None without clean errors of both."""
     if CLEAN not in errors or baseline.clean is None:
         return None
     clean = errors[CLEAN]
@@ -125,25 +126,25 @@ def _mean_over_test(values: Mapping[str, float]) -> float | None:
 
 
 def errors_of(rows: Iterable[Row], method: str) -> dict[Condition, float]:
-    """The errors of one method."""
+    """Return the errors of one method."""
     return {
         Condition(row.corruption, row.severity): row.top1_errors / row.images for row in rows if row.method == method
     }
 
 
 def baseline_of(rows: Iterable[Row], name: str) -> Baseline:
-    """Another run's model, as it is, in AlexNet's place."""
-    errors = errors_of(rows, "none")
+    """Return another run's model, without adaptation, as a baseline in AlexNet's place."""
+    errors = errors_of(rows, NONE)
     found = by_corruption(errors)
     if not found:
-        raise CovshiftError(f"the baseline {name} has no corruption with method none at all five severities")
+        raise CovshiftError(f"the baseline {name} has no corruption with method {NONE} at all five severities")
     if zero := [corruption for corruption, value in found.items() if value == 0 and corruption in names("test")]:
         raise CovshiftError(f"the baseline {name} makes no error on {zero[0]}, nothing can be measured against it")
     return Baseline(name, errors.get(CLEAN), found)
 
 
 def choose_prior(rows: Iterable[Row], *, weighted: bool) -> float:
-    """The N of 1, 2, 4 … 1024 that is best on the holdout corruptions, for statistical batches of 8 images.
+    """Return the N of 1, 2, 4 … 1024 that is best on the holdout corruptions, for batches of 8 images.
 
     Args:
         rows: of `batch:n=8,N=…` in conditions of holdout corruptions; others are passed over.
@@ -157,4 +158,4 @@ def choose_prior(rows: Iterable[Row], *, weighted: bool) -> float:
             totals[methods[row.method]].append(weight * row.top1_errors / row.images)
     if not totals:
         raise CovshiftError("expected rows of batch:n=8,N=… on holdout corruptions to choose N by, found none")
-    return min(sorted(totals), key=lambda prior: math.fsum(sorted(totals[prior])))
+    return best_prior({prior: math.fsum(sorted(errors)) for prior, errors in totals.items()})

@@ -5,86 +5,24 @@ middle of a line, the next one cuts that line off and runs the cell again. Proce
 takes the conditions that nobody else is at.
 """
 
-import fcntl
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Protocol
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import ValidationError
 
 from covshift.bench.methods import PARTIAL_PRIOR
-from covshift.bench.settings import FREE, PLANNED, Settings
+from covshift.bench.results.lock import Lock
+from covshift.bench.results.records import SCHEMA, Row, Run, RunFolder, read_run
+from covshift.bench.results.same import check_same, check_settings, joined
 from covshift.support.errors import CovshiftError
 from covshift.support.files import replacing
 
-SCHEMA = 1
+__all__ = ["SCHEMA", "Row", "Run", "RunFolder", "Store", "check_same", "check_settings", "holds_a_run", "watch"]
+
 _RUN, _ROWS, _LOCK = "run.json", "rows.jsonl", ".lock"
-_AGAIN = "delete that line, and the same covshift bench runs it again"
-_PRESENT = 2**30  # the byte of the lock file that all who work in a folder share
-
-
-class Row(BaseModel):
-    """A finished cell: what was run, and what came out."""
-
-    model_config = ConfigDict(frozen=True, ser_json_inf_nan="strings")
-
-    cell: str
-    model: str
-    data: str
-    corruption: str
-    severity: int
-    method: str
-    n: int | None
-    prior: float | None
-    images: int
-    top1_errors: int
-    top5_errors: int
-    seconds: float
-    broken: int = 0
-    limit: int | None = None
-    order: str = "shuffled"
-    seed: int = 0
-    batch_size: int | None = None
-    device: str | None = None
-
-
-class Run(BaseModel):
-    """What a run is: everything that its rows depend on."""
-
-    model_config = ConfigDict(frozen=True, protected_namespaces=())
-
-    schema_version: int = SCHEMA
-    settings: Settings
-    model_digest: str
-    model_classes: int
-    model_params: int
-    model_uri: str = ""
-    preprocess: dict[str, Any]
-    data_digest: str
-    data_images: int
-    data_remark: str = ""
-    imagenet: bool
-    versions: dict[str, str]
-    revision: str | None = None
-
-    @property
-    def image_count(self) -> int:
-        """How many images are shown in a condition."""
-        return min(self.settings.limit or self.data_images, self.data_images)
-
-
-class RunFolder(Protocol):
-    """A folder with the run that it holds."""
-
-    @property
-    def folder(self) -> Path:
-        """Where the run is."""
-
-    @property
-    def run(self) -> Run:
-        """What the run is."""
+_AGAIN = "delete that line, and the same covshift bench run runs it again"
 
 
 class Store:
@@ -96,11 +34,11 @@ class Store:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.run = _read_run(folder / _RUN)
+        self.run = read_run(folder / _RUN)
         self._rows: list[Row] = []
         self._names: set[str] = set()
         self._read_to = 0
-        self._lock = _Lock(folder / _LOCK)
+        self._lock = Lock(folder / _LOCK)
 
     @classmethod
     def create(cls, folder: Path, run: Run, *, extend: bool = False) -> "Store":
@@ -115,7 +53,7 @@ class Store:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise CovshiftError(f"cannot make the folder {folder}: {error.strerror or error}") from error
-        lock = _Lock(folder / _LOCK)
+        lock = Lock(folder / _LOCK)
         with lock.hold(0):
             alone = lock.enter()
             if (folder / _RUN).exists():
@@ -132,24 +70,25 @@ class Store:
         return made
 
     def _continued(self, run: Run, extend: bool) -> Run:
-        """What the folder's run is when `run` goes on with it."""
+        """Return what the folder's run is when `run` resumes it."""
         check_same(self.folder, self.run, run, extend)
+        known = {"model_family": run.model_family, "model_norm": run.model_norm}
         if not extend:
-            return self.run
-        settings = _joined(self.run.settings, run.settings)
+            return self.run.model_copy(update=known)
+        settings = joined(self.run.settings, run.settings)
         chosen = {method.name for method in settings.plan.chosen}
         held = self.run.settings.plan.holdout
         if settings.plan.holdout != held and any(row.method in chosen for row in self.rows()):
             if held:
                 raise CovshiftError(
                     f"{self.folder} has rows of {', '.join(chosen)}, whose N was chosen on its holdout corruptions; "
-                    "adding others would change it; use another --out"
+                    "adding others would change it; use another folder"
                 )
             settings = settings.model_copy(update={"prior": PARTIAL_PRIOR})  # as its rows have it, chosen on nothing
-        return self.run.model_copy(update={"settings": settings})
+        return self.run.model_copy(update={"settings": settings, **known})
 
     def rows(self) -> list[Row]:
-        """All finished cells, in the order in which they were finished."""
+        """Return all finished cells, in the order in which they were finished."""
         try:
             with (self.folder / _ROWS).open("rb") as file:
                 file.seek(self._read_to)
@@ -180,7 +119,7 @@ class Store:
         return self._rows
 
     def done(self) -> set[str]:
-        """The names of the finished cells."""
+        """Return the names of the finished cells."""
         self.rows()
         return self._names
 
@@ -207,7 +146,7 @@ class Store:
 
     @contextmanager
     def claim(self, place: int, *, wait: bool = False) -> Iterator[bool]:
-        """Try to be the one process that works at a condition; give whether it worked out.
+        """Try to be the one process that works at a condition, and yield whether it is.
 
         Args:
             place: the condition's number in the run.
@@ -217,50 +156,13 @@ class Store:
             yield mine
 
 
-class _Lock:
-    """A file whose bytes are locks; the system lets go of them when the process dies."""
-
-    def __init__(self, file: Path) -> None:
-        self._file = file
-        self._opened: int | None = None
-
-    @contextmanager
-    def hold(self, byte: int, *, wait: bool = True) -> Iterator[bool]:
-        """Hold one of the locks; give whether it could be had."""
-        try:
-            if self._opened is None:
-                # Kept open: closing any handle of a file lets go of all locks that the process has on it.
-                self._opened = os.open(self._file, os.O_RDWR | os.O_CREAT, 0o644)
-            fcntl.lockf(self._opened, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB), 1, byte)
-        except BlockingIOError:
-            yield False
-            return
-        except OSError as error:
-            raise CovshiftError(f"cannot lock {self._file}: {error.strerror or error}") from error
-        try:
-            yield True
-        finally:
-            fcntl.lockf(self._opened, fcntl.LOCK_UN, 1, byte)
-
-    def enter(self) -> bool:
-        """Count this process in for as long as it lives; give whether it is the only one. Hold a lock meanwhile."""
-        assert self._opened is not None
-        try:
-            fcntl.lockf(self._opened, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, _PRESENT)
-            alone = True
-        except BlockingIOError:
-            alone = False
-        fcntl.lockf(self._opened, fcntl.LOCK_SH, 1, _PRESENT)
-        return alone
-
-
 def holds_a_run(folder: Path) -> bool:
-    """Whether this is a run folder."""
+    """Return whether this is a run folder."""
     return (folder / _RUN).exists()
 
 
 def watch(folders: Sequence[Path]) -> Callable[[], list[Row]]:
-    """A function that gives the rows in those of the folders that hold a run by now; it reads each row once."""
+    """Return a function that returns the rows of those folders that hold a run by then; it reads each row once."""
     stores: dict[Path, Store] = {}
 
     def rows() -> list[Row]:
@@ -268,67 +170,3 @@ def watch(folders: Sequence[Path]) -> Callable[[], list[Row]]:
         return [row for store in stores.values() for row in store.rows()]
 
     return rows
-
-
-def _read_run(file: Path) -> Run:
-    try:
-        text = file.read_text()
-    except FileNotFoundError:
-        raise CovshiftError(f"there is no run in {file.parent}: expected a {file.name} there") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise CovshiftError(f"cannot read {file}: {error}; use another folder, or delete this one") from error
-    try:
-        run = Run.model_validate_json(text)
-    except ValidationError as error:
-        raise CovshiftError(f"{file} is no run of schema {SCHEMA}: {error.errors()[0]['msg']}") from error
-    if run.schema_version != SCHEMA:
-        raise CovshiftError(f"{file} has schema {run.schema_version}, this covshift reads {SCHEMA}; use its version")
-    return run
-
-
-def check_same(folder: Path, held: Run, new: Run, extend: bool) -> None:
-    """Raise a `CovshiftError` where rows of the two runs would not belong together."""
-    check_settings(folder, held.settings, new.settings, extend)
-    _check_values(folder, {name: (getattr(held, name), getattr(new, name)) for name in ("data_digest", "preprocess")})
-    if held.model_digest != new.model_digest:
-        raise CovshiftError(
-            f"{folder} holds a run of other weights (model_digest differs); does the model have the same each time it "
-            "is opened? Use another --out"
-        )
-
-
-def check_settings(folder: Path, held: Settings, new: Settings, extend: bool) -> None:
-    """The same as far as settings tell, before model and data are opened."""
-    before, now = _comparable(held), _comparable(new)
-    free = {*FREE, *(PLANNED if extend else ())}
-    _check_values(folder, {name: (before[name], now[name]) for name in now if name not in free})
-
-
-def _check_values(folder: Path, values: Mapping[str, tuple[object, object]]) -> None:
-    other = {name: pair for name, pair in values.items() if pair[0] != pair[1]}
-    if other:
-        name, (was, wants) = next(iter(other.items()))
-        more = f" (and {len(other) - 1} more)" if len(other) > 1 else ""
-        hint = ", or add to it with --extend" if set(other) <= set(PLANNED) else ""
-        raise CovshiftError(
-            f"{folder} holds a run with other settings: {name} is {_short(was)} there and {_short(wants)} here{more}; "
-            f"use another --out{hint}"
-        )
-
-
-def _comparable(settings: Settings) -> dict[str, Any]:
-    return settings.model_dump() | {"methods": sorted(settings.methods)}
-
-
-def _joined(held: Settings, new: Settings) -> Settings:
-    """The conditions and methods of both."""
-    update: dict[str, Any] = {}
-    for name in PLANNED:
-        before, now = getattr(held, name), getattr(new, name)
-        update[name] = (before or now) if isinstance(now, bool) else tuple(dict.fromkeys([*before, *now]))
-    return held.model_copy(update=update)
-
-
-def _short(value: object) -> str:
-    text = str(value)
-    return text if len(text) <= 60 else text[:57] + "..."

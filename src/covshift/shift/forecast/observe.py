@@ -12,6 +12,7 @@ from covshift.core.estimate import estimate
 from covshift.core.statistics import Statistics
 from covshift.models import Preprocess
 from covshift.shift.distance import Distance, wasserstein
+from covshift.support.classes import select
 from covshift.support.errors import CovshiftError
 from covshift.support.pixels import Images, MakeInput, check_pixels, to_nchw
 
@@ -38,9 +39,7 @@ class Observation(NamedTuple):
 
     def among(self, classes: Sequence[int]) -> "Observation":
         """Return the same where only these classes can be the answer."""
-        if not classes or not 0 <= min(classes) <= max(classes) < self.plain.shape[1]:
-            raise CovshiftError(f"expected classes among the model's {self.plain.shape[1]}, got {list(classes)[:5]}")
-        return self._replace(plain=self.plain[:, list(classes)], adapted=self.adapted[:, list(classes)])
+        return self._replace(plain=select(self.plain, classes), adapted=select(self.adapted, classes))
 
 
 def observe(model: nn.Module, batches: Iterable[Any]) -> Observation:
