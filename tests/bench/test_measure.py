@@ -131,7 +131,7 @@ def test_a_broken_measurement_is_left_out_and_said(tmp_path, monkeypatch, change
     with pytest.raises(CovshiftError, match=r"^[^\n]*measure again$"):
         read_shift(gather([folder]).results[0])
     notes = []
-    page = report([folder], tmp_path / "out", images=False, files=False, say=notes.append)
+    page = report([folder], tmp_path / "out", images=False, files=False, notify=notes.append)
     assert [note.endswith("delete it and measure again") for note in notes] == [True]
     assert "is no measurement" in page.read_text()
 
