@@ -253,10 +253,13 @@ def _possible(moments: Iterable[Moments]) -> tuple[bool, bool]:
     if not some:
         return True, True
     device = some[0].mean.device
-    mean = torch.cat([widen(each.mean).to(device) for each in some])
-    var = torch.cat([widen(each.var).to(device) for each in some])
-    (_, high), (low, top) = mean.abs().aminmax(), var.aminmax()
-    return bool(high < math.inf), bool((low >= 0) & (top < math.inf))
+    mean, var = (torch.cat([tensor.to(device) for tensor in tensors]) for tensors in _columns(some))
+    low, top = var.aminmax()
+    return bool(mean.isfinite().all()), bool((low >= 0) & (top < math.inf))
+
+
+def _columns(moments: list[Moments]) -> tuple[list[Tensor], list[Tensor]]:
+    return [each.mean for each in moments], [each.var for each in moments]
 
 
 def _broken(path: str, expected: str, got: str) -> CovshiftError:
