@@ -5,7 +5,6 @@ middle of a line, the next one cuts that line off and runs the cell again. Proce
 takes the conditions that nobody else is at.
 """
 
-import fcntl
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -18,11 +17,11 @@ from covshift.bench.methods import PARTIAL_PRIOR
 from covshift.bench.settings import FREE, PLANNED, Settings
 from covshift.support.errors import CovshiftError
 from covshift.support.files import replacing
+from covshift.support.locks import locks
 
 SCHEMA = 1
 _RUN, _ROWS, _LOCK = "run.json", "rows.jsonl", ".lock"
 _AGAIN = "delete that line, and the same covshift bench runs it again"
-_PRESENT = 2**30  # the byte of the lock file that all who work in a folder share
 
 
 class Row(BaseModel):
@@ -100,7 +99,7 @@ class Store:
         self._rows: list[Row] = []
         self._names: set[str] = set()
         self._read_to = 0
-        self._lock = _Lock(folder / _LOCK)
+        self._lock = locks(folder / _LOCK)
 
     @classmethod
     def create(cls, folder: Path, run: Run, *, extend: bool = False) -> "Store":
@@ -115,7 +114,7 @@ class Store:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise CovshiftError(f"cannot make the folder {folder}: {error.strerror or error}") from error
-        lock = _Lock(folder / _LOCK)
+        lock = locks(folder / _LOCK)
         with lock.hold(0):
             alone = lock.enter()
             if (folder / _RUN).exists():
@@ -215,43 +214,6 @@ class Store:
         """
         with self._lock.hold(place + 1, wait=wait) as mine:
             yield mine
-
-
-class _Lock:
-    """A file whose bytes are locks; the system lets go of them when the process dies."""
-
-    def __init__(self, file: Path) -> None:
-        self._file = file
-        self._opened: int | None = None
-
-    @contextmanager
-    def hold(self, byte: int, *, wait: bool = True) -> Iterator[bool]:
-        """Hold one of the locks; give whether it could be had."""
-        try:
-            if self._opened is None:
-                # Kept open: closing any handle of a file lets go of all locks that the process has on it.
-                self._opened = os.open(self._file, os.O_RDWR | os.O_CREAT, 0o644)
-            fcntl.lockf(self._opened, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB), 1, byte)
-        except BlockingIOError:
-            yield False
-            return
-        except OSError as error:
-            raise CovshiftError(f"cannot lock {self._file}: {error.strerror or error}") from error
-        try:
-            yield True
-        finally:
-            fcntl.lockf(self._opened, fcntl.LOCK_UN, 1, byte)
-
-    def enter(self) -> bool:
-        """Count this process in for as long as it lives; give whether it is the only one. Hold a lock meanwhile."""
-        assert self._opened is not None
-        try:
-            fcntl.lockf(self._opened, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, _PRESENT)
-            alone = True
-        except BlockingIOError:
-            alone = False
-        fcntl.lockf(self._opened, fcntl.LOCK_SH, 1, _PRESENT)
-        return alone
 
 
 def holds_a_run(folder: Path) -> bool:
