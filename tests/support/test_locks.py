@@ -53,10 +53,11 @@ def test_imports_without_fcntl(what):
 
 def test_one_writer_without_fcntl(tmp_path):
     first = start(HIDE + WRITE, str(tmp_path), "fog/1/none", "wait")
-    assert first.stdout and first.stdout.readline() == "holding\n", finish(first)[2]
+    assert first.stdout
+    assert first.stdout.readline() == "holding\n", finish(first)[2]
     code, _, err = finish(start(HIDE + WRITE, str(tmp_path), "fog/2/none"))
     assert code != 0
-    assert "to be used by one process at a time" in err
+    assert "expected one process at a time" in err
     first.kill()
     first.communicate(timeout=60)
     code, _, err = finish(start(HIDE + WRITE, str(tmp_path), "fog/2/none"))
@@ -68,7 +69,8 @@ def test_one_writer_without_fcntl(tmp_path):
 @pytest.mark.parametrize("hide", ["", HIDE])
 def test_who_fetches_waits_for_the_other_and_not_for_the_dead(tmp_path, hide):
     first = start(hide + FETCH, str(tmp_path), "wait")
-    assert first.stdout and first.stdout.readline() == "holding\n"
+    assert first.stdout
+    assert first.stdout.readline() == "holding\n"
     second = start(hide + FETCH, str(tmp_path))
     with pytest.raises(subprocess.TimeoutExpired):
         second.wait(timeout=4)

@@ -98,7 +98,7 @@ class _OneWriter:
                 self._lock.acquire(timeout=0)
         except Timeout:
             raise CovshiftError(
-                f"expected {self._file.parent} to be used by one process at a time, as this system has no locks (fcntl) "
+                f"expected one process at a time in {self._file.parent}, as this system has no locks (fcntl) "
                 "for more; another process works there: wait until it ends, or compute shards, each in its own folder"
             ) from None
         except OSError as error:
