@@ -35,7 +35,7 @@ demo: $(READY)
 results: $(READY)
 	$(BIN)/covshift bench --config results/suite.yaml --out results
 	$(BIN)/covshift report results --measure 1000 --readme results/README.md
-	ln -sf ../results/README.md docs/results.md  # one file, which is in the documentation, too
+	ln -sf ../../results/README.md docs/results/all.md  # one file, which is in the documentation, too
 	cp report/figures/corruptions-resnet20.svg docs/assets/builtin.svg
 
 test: $(READY)
