@@ -29,11 +29,11 @@ $(READY): pyproject.toml constraints.txt requirements-dev.lock
 	@touch $@
 
 demo: $(READY)
-	$(BIN)/covshift bench --builtin --out demo
+	$(BIN)/covshift bench run --builtin --out demo
 	$(BIN)/covshift report demo --out demo/report
 
 results: $(READY)
-	$(BIN)/covshift bench --config results/suite.yaml --out results
+	$(BIN)/covshift bench run --config results/suite.yaml --out results
 	$(BIN)/covshift report results --measure 1000 --readme results/README.md
 	ln -sf ../../results/README.md docs/results/all.md  # one file, which is in the documentation, too
 	cp report/figures/corruptions-resnet20.svg docs/assets/builtin.svg
@@ -53,10 +53,10 @@ test-browser: $(READY)
 # torch and torchvision stay as constraints.txt has them: their oldest builds are several gigabytes of CUDA.
 test-lowest: $(READY)
 	$(PYTHON) -m venv $(LOWEST)
-	$(COMPILE) --resolution lowest-direct --no-emit-package torch --no-emit-package torchvision \
+	$(COMPILE) --resolution lowest-direct --extra timm --no-emit-package torch --no-emit-package torchvision \
 		pyproject.toml --output-file $(LOWEST)/versions.txt
 	$(LOWEST)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -c $(LOWEST)/versions.txt \
-		-e . pytest hypothesis POT
+		-e '.[timm]' pytest hypothesis POT
 	$(LOWEST)/bin/python -m pytest -q -m "not slow and not browser" tests/core tests/corruptions tests/data tests/shift
 
 lock: $(READY)

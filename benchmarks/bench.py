@@ -82,7 +82,7 @@ def first_line(turns: int) -> float:
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "nets.py").write_text(FACTORY)
         np.savez(Path(folder, "set.npz"), images=np.zeros((64, 32, 32, 3), np.uint8), labels=np.arange(64) % 10)
-        command = [sys.executable, "-m", "covshift", "bench", "--model", "py:nets:net", "--data", "npz:set.npz"]
+        command = [sys.executable, "-m", "covshift", "bench", "run", "--model", "py:nets:net", "--data", "npz:set.npz"]
         environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent)}
         for turn in range(turns):
             begun = time.perf_counter()

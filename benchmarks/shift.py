@@ -171,8 +171,8 @@ def main() -> None:
     """Read the arguments and run."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=["predict", "prior"])
-    parser.add_argument("--model", required=True, help="as in covshift bench")
-    parser.add_argument("--data", required=True, help="as in covshift bench")
+    parser.add_argument("--model", required=True, help="as in covshift bench run")
+    parser.add_argument("--data", required=True, help="as in covshift bench run")
     parser.add_argument("--rows", required=True, type=Path, help="where measurements are kept")
     parser.add_argument("--images", type=int, default=2000, help="how many to take, for both halves together")
     parser.add_argument("--severity", type=int, nargs="+", help="by default all for predict, and 3 for prior")

@@ -107,7 +107,7 @@ def speed(images: int, turns: int) -> None:
 
 def run_cli(folder: Path, images: int, options: list[str], launch: tuple[str, ...] = ()) -> float:
     """Seconds of a whole command, its start included."""
-    command = [sys.executable, *(launch or ("-m", "covshift")), "bench", "--model", "py:nets:net", "--data"]
+    command = [sys.executable, *(launch or ("-m", "covshift")), "bench", "run", "--model", "py:nets:net", "--data"]
     command += [f"npz:set{images}.npz", *options]
     begun = time.perf_counter()
     subprocess.run(command, cwd=folder, check=True, capture_output=True)

@@ -24,7 +24,7 @@ def error(condition: Condition, method: str, quality: float) -> float:
         hard = (0.2 + zlib.crc32(condition.corruption.encode()) % 60 / 100) * condition.severity / 5
     parsed = parse_method(method)
     kept = 0.45
-    if parsed.kind == "none":
+    if not parsed.adapts:
         kept = 1.0
     elif parsed.n is not None:
         n, prior = parsed.n, 30.0 if parsed.prior is None else parsed.prior

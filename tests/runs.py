@@ -84,7 +84,7 @@ def run_in(folder: Path, options: dict[str, object], out: str) -> None:
     from covshift.bench.run import run
 
     os.chdir(folder)
-    run(Settings.read(options), Path(out), show=False)
+    run(Settings.read(options), Path(out), progress=False)
 
 
 def by_cell(folder: Path | str) -> dict[str, dict]:

@@ -1,15 +1,17 @@
 """Measure, predict and repair covariate shift in image classifiers, without labels."""
 
-from importlib.metadata import version
+TYPE_CHECKING = False  # as typing's, whose import would take a moment in which Ctrl-C still shows a traceback
 
-from covshift import shift
-from covshift.core.adapter import Adapter, Batch, Stream, adapt
-from covshift.core.estimate import estimate
-from covshift.core.statistics import Statistics
-from covshift.corruptions import corrupt
-from covshift.data import open_data
-from covshift.models import open_model
-from covshift.support.errors import CovshiftError
+if TYPE_CHECKING:
+    __version__: str
+    from covshift import shift
+    from covshift.core.adapter import Adapter, Batch, Stream, adapt
+    from covshift.core.estimate import estimate
+    from covshift.core.statistics import Statistics
+    from covshift.corruptions import corrupt
+    from covshift.data import open_data
+    from covshift.models import open_model
+    from covshift.support.errors import CovshiftError
 
 __all__ = [
     "Adapter",
@@ -24,4 +26,32 @@ __all__ = [
     "open_model",
     "shift",
 ]
-__version__ = version("covshift")
+
+# Names are imported when they are asked for, so that `covshift --help` does not wait for torch.
+_MODULES = {
+    "covshift.core.adapter": ("Adapter", "Batch", "Stream", "adapt"),
+    "covshift.core.estimate": ("estimate",),
+    "covshift.core.statistics": ("Statistics",),
+    "covshift.corruptions": ("corrupt",),
+    "covshift.data": ("open_data",),
+    "covshift.models": ("open_model",),
+    "covshift.support.errors": ("CovshiftError",),
+}
+
+
+def __getattr__(name: str) -> object:
+    from importlib import import_module
+
+    if name == "__version__":
+        return import_module("importlib.metadata").version("covshift")
+    if name == "shift":
+        return import_module("covshift.shift")
+    for module, names in _MODULES.items():
+        if name in names:
+            value = globals()[name] = getattr(import_module(module), name)
+            return value
+    raise AttributeError(f"module 'covshift' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

@@ -1,4 +1,4 @@
-"""`torchrun -m covshift bench`: two ranks give the rows of one process."""
+"""`torchrun -m covshift bench run`: two ranks give the rows of one process."""
 
 import os
 import subprocess
@@ -44,6 +44,7 @@ LAUNCH = [
     "-m",
     "covshift",
     "bench",
+    "run",
 ]
 
 
@@ -65,7 +66,7 @@ def test_two_ranks_give_the_rows_of_one_process(here):
     done = torchrun("--model", "py:nets:net", "--methods", METHODS, "--batch-size", "16", "--out", "ranks")
     assert done.returncode == 0, done.stderr[-3000:]
     assert done.stdout.count("error in %") == 1  # one of them shows the table
-    run({**OPTIONS, **CHANGES}, "one", show=False)
+    run({**OPTIONS, **CHANGES}, "one", progress=False)
     assert by_cell("ranks") == by_cell("one")
 
 

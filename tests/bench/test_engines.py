@@ -77,11 +77,41 @@ def test_ray_gives_the_same_rows_though_a_worker_is_killed(here):
     killer = threading.Thread(target=kill_one)
     killer.start()
     options = {**OPTIONS, **CHANGES, "model": "py:touchy:net"}
-    run(options, "ray", show=False, where=RAY)
+    run(options, "ray", progress=False, where=RAY)
     killer.join()
     assert killed
-    run(options, "local", show=False)
+    run(options, "local", progress=False)
     assert by_cell("ray") == by_cell("local")
+
+
+PLUGIN = """
+from dataclasses import dataclass
+
+import covshift
+import covshift.bench
+
+covshift.corruptions.register("dim", lambda image, factor, rng: image // factor, severities=range(2, 7))
+covshift.bench.register("follow", covshift.Stream)
+
+@covshift.bench.register("same")
+@dataclass(frozen=True)
+class Same(covshift.bench.Method):
+    times: int = 1
+
+    def run(self, on):
+        on.run(on.shown.batches(self.times))
+"""
+
+
+def test_workers_import_plugins(here):
+    (here / "dimmed.py").write_text(PLUGIN)
+    options = {**OPTIONS, "corruptions": "fog", "severities": "5", "threads": 1, "plugins": "dimmed"}
+    options |= {"corruptions": "dim,fog", "methods": "none,follow:n=4,prior=8,same:times=7"}
+    run(options, "ray", progress=False, where=RAY)
+    run(options, "local", progress=False)
+    rows = by_cell("ray")
+    assert rows == by_cell("local")
+    assert rows["dim/5/same:times=7"]["top1_errors"] == rows["dim/5/none"]["top1_errors"]
 
 
 @pytest.mark.parametrize(("way", "words"), [("raise", "RuntimeError: too flat"), ("die", "its worker died every")])
@@ -90,10 +120,10 @@ def test_what_fails_every_time_is_told_and_the_rest_is_done(here, way, words):
     options |= {"methods": "none"}
     Path("flat").write_text(way)
     with pytest.raises(CovshiftError, match=rf"1 cell failed(.|\n)*contrast/5/none: {words}"):
-        run(options, "out", show=False, where=RAY)
+        run(options, "out", progress=False, where=RAY)
     assert set(by_cell("out")) == {"clean/0/none", "fog/5/none"}
     Path("flat").unlink()  # mended: the same command goes on
-    run(options, "out", show=False, where=RAY)
+    run(options, "out", progress=False, where=RAY)
     assert set(by_cell("out")) == {"clean/0/none", "fog/5/none", "contrast/5/none"}
 
 
@@ -102,7 +132,7 @@ def test_workers_that_cannot_open_the_model(here):
         f"import nets, os\n\ndef net():\n    assert os.getpid() == {os.getpid()}, 'only here'\n    return nets.net()\n"
     )
     with pytest.raises(CovshiftError, match=r"no worker can open the model and the data: py:here:net.*only here"):
-        run({**OPTIONS, "model": "py:here:net"}, "out", show=False, where=RAY)
+        run({**OPTIONS, "model": "py:here:net"}, "out", progress=False, where=RAY)
 
 
 @pytest.mark.parametrize(("takes", "words"), [({"cpus": 1000}, "1000 CPU"), ({"gpus": 500}, "1 CPU and 500 GPU")])
@@ -110,7 +140,7 @@ def test_workers_that_this_machine_has_no_room_for(here, takes, words):
     with pytest.raises(
         CovshiftError, match=f"expected workers that fit on this machine, got ones that take {words} each"
     ):
-        run(OPTIONS, "out", show=False, where=Where("ray", **takes))
+        run(OPTIONS, "out", progress=False, where=Where("ray", **takes))
 
 
 @pytest.mark.parametrize(
@@ -132,4 +162,4 @@ def test_workers_must_have_the_same_weights(here):
         "import os, nets\n\ndef net():\n    m = nets.net()\n    m[0].bias.data[0] = os.getpid()\n    return m\n"
     )
     with pytest.raises(CovshiftError, match="opens other weights than the command"):
-        run({**OPTIONS, "model": "py:mine:net"}, "out", show=False, where=RAY)
+        run({**OPTIONS, "model": "py:mine:net"}, "out", progress=False, where=RAY)

@@ -78,5 +78,5 @@ def test_the_source_statistics_are_folded_once_for_a_run(tmp_path, monkeypatch):
     monkeypatch.chdir(workplace(tmp_path))
     folded, fold = [], Folding.fold
     monkeypatch.setattr(Folding, "fold", lambda self, images: folded.append(images) or fold(self, images))
-    run({**OPTIONS, "corruptions": "contrast", "severities": "1,5", "methods": "none,reverse"}, "out", show=False)
+    run({**OPTIONS, "corruptions": "contrast", "severities": "1,5", "methods": "none,reverse"}, "out", progress=False)
     assert len(folded) == 1 + 3  # those of each condition anew, for reverse

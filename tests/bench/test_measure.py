@@ -14,8 +14,8 @@ from covshift.corruptions import corrupt
 from covshift.data import Condition
 from covshift.models import open_model
 from covshift.report.build import report
+from covshift.report.criterion import criterion
 from covshift.report.gather import gather
-from covshift.report.metric import metric
 from covshift.report.parts import Gap
 from covshift.report.sections import bounds as theory
 from covshift.report.sections import distances
@@ -169,7 +169,7 @@ def test_theory_is_drawn_over_what_was_measured(tmp_path):
     folder = make_run(tmp_path / "a", **{**SMALL, "grid": True})
     make_shift(folder)
     result = gather([folder]).results[0]
-    (figure,) = theory.measured(result, read_shift(result), metric([result]))
+    (figure,) = theory.measured(result, read_shift(result), criterion([result]))
     assert len(figure.rows) == 90
     residual = np.array([row["error"] - row["theory"] for row in figure.rows])
     assert abs(residual.mean()) < 1e-3  # that of a regression
@@ -189,9 +189,9 @@ def test_theory_is_of_shuffled_images_and_several_priors(tmp_path, settings, fig
     make_shift(folder)
     (result,) = gather([folder]).results
     shift = read_shift(result)
-    assert len(theory.measured(result, shift, metric([result]))) == figures
+    assert len(theory.measured(result, shift, criterion([result]))) == figures
     turned = [each.model_copy(update={"lower": 2 - each.lower}) for each in shift.theory]
-    for figure in theory.measured(result, shift.model_copy(update={"theory": turned}), metric([result])):
+    for figure in theory.measured(result, shift.model_copy(update={"theory": turned}), criterion([result])):
         assert "no lines" in figure.caption
         assert len(figure.spec["layer"]) == 1
 

@@ -7,6 +7,7 @@ from covshift.bench.methods import PRIORS, parse_methods
 from covshift.bench.results import metrics
 from covshift.corruptions import names
 from covshift.data.condition import CLEAN, SEVERITIES, Condition
+from covshift.shift.prior import GRID, best_prior
 from covshift.support.errors import CovshiftError
 
 # Published for torchvision's ResNet-50 on all of ImageNet-C: top-1 accuracy by corruption, mean over severities.
@@ -84,6 +85,16 @@ def test_prior_is_chosen_on_holdout_only():
     assert metrics.choose_prior(rows, weighted=True) == 32
     with pytest.raises(CovshiftError, match="holdout"):
         metrics.choose_prior(rows[1::2], weighted=False)
+
+
+def test_of_priors_that_tie_the_smallest_is_chosen_everywhere():
+    tied = {1.0: 0.5, 8.0: 0.25, 2.0: 0.25, 1024.0: 0.25}
+    assert best_prior(tied) == 2
+    rows = [a_row(f"spatter/1/batch:n=8,N={prior:g}", wrong=round(100 * error)) for prior, error in tied.items()]
+    assert metrics.choose_prior(rows, weighted=True) == 2
+    assert GRID == PRIORS
+    with pytest.raises(CovshiftError, match="one N or more"):
+        best_prior({})
 
 
 def test_weights_are_alexnets():

@@ -18,7 +18,7 @@ from covshift.bench.methods import PRIORS, parse_method
 from covshift.bench.results.frame import frame
 from covshift.bench.run import run
 from covshift.bench.settings import Settings
-from covshift.cli.bench import table
+from covshift.bench.summary import table
 from covshift.data import CLEAN, Condition, open_data
 from covshift.data.selection import Selection, choose
 from covshift.models import Model, open_model
@@ -35,7 +35,7 @@ def here(tmp_path, monkeypatch) -> Path:
 
 def a_run(out: str, **changes) -> dict[str, dict]:
     """The rows of a run by cell, without what differs from one time to the next."""
-    store = run(Settings.read({**OPTIONS, "severities": "1,5", **changes}), Path(out), show=False)
+    store = run(Settings.read({**OPTIONS, "severities": "1,5", **changes}), Path(out), progress=False)
     return by_cell(store.folder)
 
 
@@ -49,6 +49,24 @@ def wrong(model: Model, images: np.ndarray, labels: np.ndarray, at_once: int) ->
             model.module(model.preprocess.tensor(images[i : i + at_once])) for i in range(0, len(images), at_once)
         ]
     return int((torch.cat(batches).argmax(1) != torch.from_numpy(labels)).sum())
+
+
+def test_each_layer_may_choose_n_itself(here):
+    """`N=auto`, written in the method or as the prior of `partial`, is what `Batch(prior="auto")` does."""
+    rows = a_run("out", corruptions="fog,spatter", methods="none,partial,batch:n=5,N=auto", prior="auto", batch_size=40)
+    model, data = model_and_data()
+    order = choose(data.labels)
+    images, labels = covshift.corrupt(data.array(CLEAN)[order], *FOG, indices=order), data.labels[order]
+    for cell, n in (("batch:n=5,N=auto", 5), ("partial", 8)):
+        assert (rows[f"fog/5/{cell}"]["n"], rows[f"fog/5/{cell}"]["prior"]) == (n, "auto")
+        with covshift.adapt(model.module, covshift.Batch(prior="auto")):
+            assert rows[f"fog/5/{cell}"]["top1_errors"] == wrong(model, images, labels, n)
+    assert not any("N=16" in cell for cell in rows)  # nothing is tried on the holdout corruptions
+    assert "partial (n=8, N=auto)" in table(Path("out"), "text")
+    with pytest.raises(CovshiftError, match=r"batch:n=41,N=auto cannot choose N by itself.* 41 images .*batches of 40"):
+        a_run("large", methods="batch:n=41,N=auto", batch_size=40)
+    with pytest.raises(CovshiftError, match="takes no N"):
+        a_run("whole", methods="full:N=auto")
 
 
 def test_cells_count_errors_as_plain_code_does(here):
@@ -137,13 +155,13 @@ def test_finished_cells_are_not_run_again(here, monkeypatch):
 def test_a_run_extends(here):
     a_run("out", corruptions="fog", methods="none")
     settings = Settings.read({**OPTIONS, "severities": "1,5", "corruptions": "fog,snow", "methods": "none,full"})
-    run(settings, Path("out"), extend=True, show=False)
+    run(settings, Path("out"), extend=True, progress=False)
     assert by_cell("out") == a_run("whole", corruptions="fog,snow", methods="none,full")
 
 
 def test_extending_adds_only_what_is_said(here):
     a_run("out", corruptions="fog", methods="none", severities="5")
-    run({"methods": "full"}, "out", extend=True, show=False)
+    run({"methods": "full"}, "out", extend=True, progress=False)
     assert set(by_cell("out")) == {"clean/0/none", "fog/5/none", "clean/0/full", "fog/5/full"}
 
 
@@ -183,7 +201,7 @@ def test_a_tidy_frame(here):
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"model": "py:nets:plain"}, "--methods none"),
+        ({"model": "py:nets:plain"}, "methods=none"),
         ({"model": "py:nets:broken"}, "NaN"),
         ({"data": "npz:set.npz?classes=7"}, "tells 6 classes apart"),
         ({"device": "cudda"}, "a device that is there"),
@@ -200,7 +218,8 @@ def test_a_model_without_statistics_is_evaluated_as_it_is(here):
 
 
 COMMAND = [
-    *(sys.executable, "-m", "covshift", "bench", "--model", "py:nets:net", "--data", "npz:set.npz", "--size", "16"),
+    *(sys.executable, "-m", "covshift", "bench", "run", "--model", "py:nets:net", "--data", "npz:set.npz"),
+    *("--size", "16"),
     *("--corruptions", "fog,spatter,snow", "--severities", "1,5", "--threads", "1", "--out"),
 ]
 

@@ -43,13 +43,14 @@ def test_the_grid_is_the_papers():
     [
         {},
         {"corruptions": "test", "severities": "3", "methods": "none,batch:n=8,N=0", "grid": True, "prior": 16},
+        {"prior": "auto", "methods": "none,batch:n=4,N=auto", "plugins": "string,textwrap"},
         {"corruptions": "none", "limit": 100, "order": "label", "seed": 3, "mean": (0.5, 0.25, 0.125), "size": 64},
         {"corruptions": "snow,saturate", "mixed": True, "clean": False, "jpeg": 85, "data": "folder:my images"},
     ],
 )
 def test_the_command_of_settings_makes_them_again(given, monkeypatch, tmp_path):
     told = {}
-    monkeypatch.setattr("covshift.cli.bench.bench", lambda values, *_, **__: told.update(values))
+    monkeypatch.setattr("covshift.cli.bench_run.run", lambda values, *_, **__: told.update(values))
     settings = Settings.read({**GIVEN, **given})
     words = shlex.split(settings.command(str(tmp_path / "out")))
     CliRunner().invoke(app, words[1:], catch_exceptions=False)
@@ -59,7 +60,7 @@ def test_the_command_of_settings_makes_them_again(given, monkeypatch, tmp_path):
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ({"model": "m:x"}, "expected --data"),
+        ({"model": "m:x"}, "expected the setting data"),
         ({**GIVEN, "limits": 5}, "did you mean 'limit'"),
         ({**GIVEN, "limit": 0}, "expected a number from 1"),
         ({**GIVEN, "limit": "many"}, "setting 'limit'"),
@@ -69,6 +70,8 @@ def test_the_command_of_settings_makes_them_again(given, monkeypatch, tmp_path):
         ({**GIVEN, "mean": (0.5, 0.5)}, "setting 'mean"),
         ({**GIVEN, "order": "random"}, "setting 'order'"),
         ({**GIVEN, "seed": -1}, "setting 'seed': expected a number from 0"),
+        ({**GIVEN, "prior": -1}, "setting 'prior': expected a number from 0"),
+        ({**GIVEN, "prior": "some"}, "setting 'prior': expected a number from 0, or auto"),
         ({**GIVEN, "jpeg": 300}, "JPEG quality from 1 to 100"),
         ({**GIVEN, "frost": "nonsense"}, "a folder of textures"),
         ({**GIVEN, "severities": ""}, "at least one severity"),

@@ -7,14 +7,15 @@ from pathlib import Path
 
 import pytest
 from runs import OPTIONS, a_row, a_run, by_cell, workplace
+from typer.testing import CliRunner
 
 from covshift.bench.engines.where import Shard, Where
 from covshift.bench.results.merge import merge
 from covshift.bench.results.store import Store, watch
 from covshift.bench.run import run
 from covshift.bench.settings import Settings
-from covshift.cli.bench import merge as merge_command
-from covshift.cli.bench import status, table
+from covshift.bench.summary import status, table
+from covshift.cli import app
 from covshift.support.errors import CovshiftError
 
 CHANGES = {"corruptions": "fog,spatter,snow,saturate", "severities": "1,5"}
@@ -27,11 +28,11 @@ def here(tmp_path, monkeypatch) -> Path:
 
 
 def sharded(shard: str, out: str = "out") -> None:
-    run({**OPTIONS, **CHANGES}, out, show=False, where=Where(shard=Shard.parse(shard)))
+    run({**OPTIONS, **CHANGES}, out, progress=False, where=Where(shard=Shard.parse(shard)))
 
 
 def test_three_shards_make_the_same_run(here):
-    run({**OPTIONS, **CHANGES}, "whole", show=False)
+    run({**OPTIONS, **CHANGES}, "whole", progress=False)
     for shard in ("0/3", "1/3", "2/3"):
         sharded(shard)
     # The first two could not choose N yet: the last one had part of the holdout corruptions.
@@ -43,7 +44,7 @@ def test_three_shards_make_the_same_run(here):
     assert by_cell("out") == by_cell("whole")
     # And where a shard never came back, the plain command goes on with what is there.
     merge([Path("out/shard-0-of-3"), Path("out/shard-1-of-3")], Path("two"))
-    run({**OPTIONS, **CHANGES}, "two", show=False)
+    run({**OPTIONS, **CHANGES}, "two", progress=False)
     assert by_cell("two") == by_cell("whole")
 
 
@@ -56,16 +57,16 @@ def test_no_cell_is_run_twice(here):
 
 def test_array_jobs_side_by_side(here):
     """As a scheduler starts them: all at once, no one first."""
-    command = [*(sys.executable, "-m", "covshift", "bench", "--model", "py:nets:net", "--data", "npz:set.npz")]
+    command = [*(sys.executable, "-m", "covshift", "bench", "run", "--model", "py:nets:net", "--data", "npz:set.npz")]
     command += ["--size", "16", "--corruptions", "fog,spatter", "--severities", "5", "--threads", "1", "--out", "out"]
     for _ in range(2):  # the second time only what waited for the slower one is left
         jobs = [subprocess.Popen([*command, "--shard", f"{i}/2"], stdout=subprocess.PIPE, text=True) for i in range(2)]
         told = [job.communicate()[0] for job in jobs]
         assert [job.returncode for job in jobs] == [0, 0]
     assert "cells done" in told[0]
-    done = subprocess.run([*command[:4], "--merge", "out"], stdout=subprocess.PIPE, text=True, check=True)
+    done = subprocess.run([*command[:4], "merge", "out"], stdout=subprocess.PIPE, text=True, check=True)
     assert "20 of 20 cells done" in done.stdout
-    run({**OPTIONS, "corruptions": "fog,spatter", "severities": "5"}, "whole", show=False)
+    run({**OPTIONS, "corruptions": "fog,spatter", "severities": "5"}, "whole", progress=False)
     assert by_cell("out") == by_cell("whole")
 
 
@@ -82,7 +83,7 @@ def test_what_cannot_be_merged(tmp_path):
         merge([one, stored(tmp_path / "three", seed=1)], tmp_path / "out")
     with pytest.raises(CovshiftError, match="there is no run in"):
         merge([one, tmp_path / "nothing"], tmp_path / "out")
-    with pytest.raises(CovshiftError, match="say --out"):
+    with pytest.raises(CovshiftError, match="name a folder with `out=DIR`"):
         merge([one])
     with pytest.raises(CovshiftError, match="expected folders to merge"):
         merge([])
@@ -92,12 +93,16 @@ def test_what_cannot_be_merged(tmp_path):
         merge([stored(tmp_path / "a", early), stored(tmp_path / "b", late)], tmp_path / "c")
 
 
+def merge_command(folder):
+    return CliRunner().invoke(app, ["bench", "merge", str(folder)]).stdout.rstrip("\n")
+
+
 def test_shards_of_several_runs(tmp_path):
     for name in ("r18", "r50"):
         for index in range(2):
             stored(tmp_path / name / f"shard-{index}-of-2", a_row(f"fog/{index + 1}/none"))
     assert merge([tmp_path]) == [tmp_path / "r18", tmp_path / "r50"]
-    assert "2 of 508 cells done" in merge_command([tmp_path], None)
+    assert "2 of 508 cells done" in merge_command(tmp_path)
 
 
 def test_how_far_shards_are(tmp_path):
@@ -108,9 +113,9 @@ def test_how_far_shards_are(tmp_path):
     assert first == f"{done}: m:x on d:x\n2 of 2 cells done in 0.0 min of work" == status(done)
     assert "0 of 1 cell done" in second
     assert second.endswith("next: snow/1/none")
-    with pytest.raises(CovshiftError, match="got its shards; put them together with covshift bench --merge"):
+    with pytest.raises(CovshiftError, match="got its shards; put them together with covshift bench merge"):
         table(tmp_path, "text")
-    assert merge_command([tmp_path], None) == status(tmp_path)
+    assert merge_command(tmp_path) == status(tmp_path)
     assert "2 of 3 cells done" in status(tmp_path)
 
 
@@ -138,7 +143,7 @@ def test_rows_of_others_are_read_once(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("text", ["3/3", "-1/3", "1", "a/b", "1/0"])
 def test_no_shard(text):
-    with pytest.raises(CovshiftError, match=r"expected --shard I/K"):
+    with pytest.raises(CovshiftError, match=r"expected a shard as I/K"):
         Shard.parse(text)
 
 
@@ -146,8 +151,8 @@ def test_no_shard(text):
     ("options", "words"),
     [
         ({"engine": "rey"}, "did you mean 'ray'"),
-        ({"address": "auto"}, "say --engine ray"),
-        ({"engine": "ray", "workers": 0}, "--workers from 1"),
+        ({"address": "auto"}, "choose `engine=ray`"),
+        ({"engine": "ray", "workers": 0}, "number of workers from 1"),
         ({"engine": "ray", "cpus": 0}, "CPUs above 0"),
         ({"engine": "ray", "cpus": math.inf}, "CPUs above 0"),
         ({"engine": "ray", "gpus": -1}, "a whole number, got 1 and -1"),

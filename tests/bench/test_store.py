@@ -89,8 +89,8 @@ def test_many_processes_on_one_folder(tmp_path):
         ({"seed": 1}, "seed is 0 there and 1 here"),
         ({"limit": 5}, "limit is None there and 5 here"),
         ({"model": "m:y"}, "model is m:x there"),
-        ({"corruptions": "fog"}, "--extend"),
-        ({"methods": "none"}, "--extend"),
+        ({"corruptions": "fog"}, "extend=True"),
+        ({"methods": "none"}, "extend=True"),
     ],
 )
 def test_other_settings_are_refused(tmp_path, changes, words):

@@ -7,7 +7,7 @@ from typer.testing import CliRunner
 from covshift.bench.results.store import Store
 from covshift.bench.suite import BUILTIN, open_runs, read_runs
 from covshift.cli import app
-from covshift.cli.bench import builtin
+from covshift.cli.bench_run import choose_builtin
 from covshift.corruptions import names
 from covshift.support.errors import CovshiftError
 
@@ -50,7 +50,10 @@ def test_the_built_in_benchmark_is_the_papers():
 
 
 def test_the_built_in_benchmark_on_more_images_has_a_folder_of_its_own():
-    assert [builtin({"limit": limit}, None, None)[1].name for limit in (None, 10000)] == ["builtin", "builtin-10000"]
+    assert [choose_builtin({"limit": limit}, None, None)[1].name for limit in (None, 10000)] == [
+        "builtin",
+        "builtin-10000",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -88,14 +91,14 @@ def runs(tmp_path):
 
 def test_a_folder_of_runs_is_a_table_with_a_line_for_each(runs):
     assert list(open_runs(runs)) == ["a", "b"]
-    result = CliRunner().invoke(app, ["bench", "--table", str(runs), "--markdown"])
+    result = CliRunner().invoke(app, ["bench", "table", str(runs), "--markdown"])
     assert "| a: 15 corruptions at severity 3, 100 images | 10.0 | 40.0 | 35.0 | -5.0 |" in result.stdout
     assert "| b: 15 corruptions at severity 3, 100 images | 10.0 | 30.0 |  |  |" in result.stdout
-    both = CliRunner().invoke(app, ["bench", "--table", str(runs), "--csv", "--json"])
-    assert "expected one kind of table, got --csv and --json" in both.stderr
-    assert len(CliRunner().invoke(app, ["bench", "--rows", str(runs)]).stdout.splitlines()) == 48
-    assert "32 of 32 cells done" in CliRunner().invoke(app, ["bench", "--status", str(runs)]).stdout
-    assert "m:x on d:x: error" in CliRunner().invoke(app, ["bench", "--table", str(runs / "a")]).stdout
+    both = CliRunner().invoke(app, ["bench", "table", str(runs), "--csv", "--json"])
+    assert "expected one form of output, got --csv and --json" in both.stderr
+    assert len(CliRunner().invoke(app, ["bench", "rows", str(runs)]).stdout.splitlines()) == 48
+    assert "32 of 32 cells done" in CliRunner().invoke(app, ["bench", "status", str(runs)]).stdout
+    assert "m:x on d:x: error" in CliRunner().invoke(app, ["bench", "table", str(runs / "a")]).stdout
 
 
 def test_no_runs_at_all(tmp_path):
@@ -107,6 +110,6 @@ def test_no_runs_at_all(tmp_path):
 
 @pytest.mark.parametrize("more", [["--model", "m:x"], ["--data", "d:x"], ["--config", "x.yaml"]])
 def test_builtin_brings_its_own(more):
-    result = CliRunner().invoke(app, ["bench", "--builtin", *more])
+    result = CliRunner().invoke(app, ["bench", "run", "--builtin", *more])
     assert result.exit_code == 1
     assert f"leave out {more[0]}" in result.stderr

@@ -25,13 +25,15 @@ def all_rows(**wrong: int):
 
 
 def values(table, label):
-    line = next(line for line in table.lines if line.label.strip() == label)
-    return [value and round(100 * value.value, 6) for value in line.values], line.change
+    line = next(line for line in table.lines if line[0].text.strip() == label)
+    cells = dict(zip(table.columns[1:], line[1:], strict=True))
+    change = cells.pop("Δ").value if "Δ" in cells else None
+    return [cell.value and round(100 * cell.value, 6) for cell in cells.values()], change
 
 
 def test_means_and_change():
     table = methods_table(all_rows(), a_run(corruptions="test"))
-    assert table.columns == ("none", "partial", "full")
+    assert table.columns == ("", "none", "partial", "full", "Δ")
     assert values(table, "mean of 15 corruptions") == ([60, 45, 40], pytest.approx(-0.2))
     assert values(table, "fog") == ([60, 45, 40], pytest.approx(-0.2))
     assert values(table, "clean") == ([10, 10, 10], 0)
@@ -40,7 +42,7 @@ def test_means_and_change():
 def test_mce_only_where_it_means_something():
     run = a_run(corruptions="test")
     plain = methods_table(all_rows(), run)
-    assert not any("mCE" in line.label for line in plain.lines)
+    assert not any("mCE" in line[0].text for line in plain.lines)
     assert "yardstick" in plain.notes[0]
     imagenet = methods_table(all_rows(), run.model_copy(update={"imagenet": True}))
     by_hand = sum(60 / ALEXNET[name] for name in names("test")) / 15
@@ -57,11 +59,11 @@ def test_another_baseline_takes_alexnets_place():
 def test_runs_side_by_side():
     runs = {"a": (all_rows(), a_run(corruptions="test")), "b": (all_rows()[-3:], a_run(corruptions="none"))}
     plain = overview(runs)
-    assert plain.columns == ("clean", "none", "partial", "full")
+    assert plain.columns == ("", "clean", "none", "partial", "full", "Δ")
     assert values(plain, "a: 15 corruptions × 5, 100 images") == ([10, 60, 45, 40], pytest.approx(-0.2))
     assert values(plain, "b: 100 images") == ([10, None, None, None], None)
     measured = overview(runs, baseline_of(all_rows(none=30), "r18"))
-    assert measured.columns[4:] == ("mCE none", "mCE partial", "mCE full")
+    assert measured.columns[5:] == ("mCE none", "mCE partial", "mCE full", "Δ")
     assert values(measured, "a: 15 corruptions × 5, 100 images")[0][4:] == [200, 150, pytest.approx(133.333333)]
     assert measured.notes == ("mCE: r18 = 100",)
 
@@ -77,7 +79,7 @@ def test_what_has_changed_is_named():
 def test_unfinished_runs_say_so():
     table = methods_table(all_rows()[:10], a_run(corruptions="test"))
     assert any("not done yet" in note for note in table.notes)
-    assert not any("mean of 15" in line.label for line in table.lines)
+    assert not any("mean of 15" in line[0].text for line in table.lines)
     assert methods_table([], a_run(corruptions="test")).lines == ()
 
 
@@ -94,8 +96,8 @@ def test_the_grid_is_n_by_prior():
     run = a_run(corruptions="fog", severities=3, methods="none", grid=True)
     assert len(tables(rows, run)) == 2
     table = grid_table(rows, run)
-    assert [line.label for line in table.lines] == ["n = 8"]
-    assert [value.value for value in table.lines[0].values if value] == [0.3]
+    assert [line[0].text for line in table.lines] == ["n = 8"]
+    assert [cell.value for cell in table.lines[0][1:] if cell.text] == [0.3]
 
 
 def test_every_form_has_the_same_numbers():

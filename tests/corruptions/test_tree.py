@@ -62,8 +62,8 @@ def test_all_writes_the_imagenet_c_tree(folder, tmp_path):
 def test_a_file_is_what_corrupt_makes_of_the_cropped_picture(folder, tmp_path):
     transforms = torchvision.transforms
     crop = transforms.Compose([transforms.Resize(256), transforms.CenterCrop(224)])
-    run(folder, tmp_path / "png", "--corruption", "snow", "--severity", 2, "--png", "--seed", 3)
-    run(folder, tmp_path / "jpeg", "--corruption", "snow", "--severity", 2, "--seed", 3)
+    run(folder, tmp_path / "png", "--corruptions", "snow", "--severities", 2, "--png", "--seed", 3)
+    run(folder, tmp_path / "jpeg", "--corruptions", "snow", "--severities", 2, "--seed", 3)
     for index, file in enumerate(sorted(folder.rglob("*.JPEG"))):
         image = np.asarray(crop(Image.open(file).convert("RGB")))
         inside = f"snow/2/{file.parent.name}/{file.stem}"
@@ -74,7 +74,7 @@ def test_a_file_is_what_corrupt_makes_of_the_cropped_picture(folder, tmp_path):
 
 
 def test_shards_and_threads_end_with_the_same_bytes(folder, tmp_path):
-    options = ("--corruption", "gaussian_noise", "--corruption", "frost", "--severity", 1)
+    options = ("--corruptions", "gaussian_noise", "--corruptions", "frost", "--severities", 1)
     run(folder, tmp_path / "whole", *options, "--threads", 1)
     for shard in ("0/2", "1/2"):
         assert run(folder, tmp_path / "parts", *options, "--shard", shard).exit_code == 0
@@ -103,14 +103,14 @@ def test_goes_on_after_a_kill(folder, tmp_path):
 
 
 def test_refuses_to_mix_settings_in_one_tree(folder, tmp_path):
-    run(folder, tmp_path / "c", "--corruption", "fog", "--severity", 1)
+    run(folder, tmp_path / "c", "--corruptions", "fog", "--severities", 1)
     recorded = json.loads((tmp_path / "c" / "covshift-corrupt.json").read_text())
     assert recorded["seed"] == 0
     assert "frost" not in recorded
-    result = run(folder, tmp_path / "c", "--corruption", "fog", "--severity", 1, "--seed", 1)
+    result = run(folder, tmp_path / "c", "--corruptions", "fog", "--severities", 1, "--seed", 1)
     assert result.exit_code == 1
     assert "was begun with seed 0" in result.output
-    assert run(folder, tmp_path / "c", "--corruption", "frost", "--severity", 1).exit_code == 0
+    assert run(folder, tmp_path / "c", "--corruptions", "frost", "--severities", 1).exit_code == 0
     assert "procedural" in json.loads((tmp_path / "c" / "covshift-corrupt.json").read_text())["frost"]
 
 
@@ -144,7 +144,7 @@ def test_odd_pictures_are_read(name, tmp_path):
 def test_broken_pictures_are_named_and_skipped_on_request(folder, tmp_path):
     (folder / "cat" / "cut.jpg").write_bytes((folder / "cat" / "val_2.JPEG").read_bytes()[:900])
     (folder / "dog" / "text.png").write_text("no picture")
-    options = (folder, tmp_path / "c", "--corruption", "contrast", "--severity", 1)
+    options = (folder, tmp_path / "c", "--corruptions", "contrast", "--severities", 1)
     result = run(*options)
     assert result.exit_code == 1
     assert "cut.jpg" in result.output
@@ -158,7 +158,7 @@ def test_broken_pictures_are_named_and_skipped_on_request(folder, tmp_path):
 
 def test_one_picture(tmp_path):
     scene(300, 200).save(tmp_path / "cat.png")
-    assert run(tmp_path / "cat.png", tmp_path / "out.png", "--corruption", "fog", "--severity", 3).exit_code == 0
+    assert run(tmp_path / "cat.png", tmp_path / "out.png", "--corruptions", "fog", "--severities", 3).exit_code == 0
     expected = corrupt(np.asarray(scene(300, 200)), "fog", 3)
     np.testing.assert_array_equal(np.asarray(Image.open(tmp_path / "out.png")), expected)
 
@@ -175,13 +175,13 @@ def test_sheet(tmp_path):
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        (["--corruption", "frots", "--severity", "1"], "did you mean 'frost'"),
-        (["--corruption", "fog", "--severity", "9"], "severity from 1 to 5, got 9"),
-        ([], "either --all or at least one --corruption"),
-        (["--all", "--corruption", "fog"], "either --all or"),
-        (["--all", "--shard", "2/2"], "--shard I/N"),
+        (["--corruptions", "frots", "--severities", "1"], "did you mean 'frost'"),
+        (["--corruptions", "fog", "--severities", "9"], "severity from 1 to 5, got 9"),
+        ([], "either --all or at least one of --corruptions"),
+        (["--all", "--corruptions", "fog"], "either --all or"),
+        (["--all", "--shard", "2/2"], "I/K with I from 0 to K - 1, e.g. 0/4, got '2/2'"),
         (["--all", "--quality", "0"], "quality from 1 to 100"),
-        (["--corruption", "frost", "--frost", "nowhere"], "no folder"),
+        (["--corruptions", "frost", "--frost", "nowhere"], "no folder"),
     ],
 )
 def test_errors_are_one_line(folder, tmp_path, options, says):
@@ -209,7 +209,7 @@ def test_a_full_disk_leaves_no_half_picture(folder, tmp_path, monkeypatch):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(Path, "write_bytes", full)
-    result = run(folder, tmp_path / "c", "--corruption", "fog", "--severity", "1")
+    result = run(folder, tmp_path / "c", "--corruptions", "fog", "--severities", "1")
     assert result.exit_code == 1
     assert "No space left" in result.output
     assert [name for name in contents(tmp_path / "c") if not name.endswith(".json")] == []
@@ -220,8 +220,8 @@ def test_linked_class_folders_count(folder, tmp_path):
     linked.mkdir()
     for place in folder.iterdir():
         (linked / place.name).symlink_to(place)
-    run(folder, tmp_path / "a", "--corruption", "fog", "--severity", "2")
-    run(linked, tmp_path / "b", "--corruption", "fog", "--severity", "2")
+    run(folder, tmp_path / "a", "--corruptions", "fog", "--severities", "2")
+    run(linked, tmp_path / "b", "--corruptions", "fog", "--severities", "2")
     assert contents(tmp_path / "a") == contents(tmp_path / "b")
 
 
@@ -236,14 +236,14 @@ def test_linked_class_folders_count(folder, tmp_path):
 )
 def test_one_picture_goes_to_a_name_that_says_its_form(folder, tmp_path, options, says):
     picture = folder / "cat" / "val_0.JPEG"
-    result = run(picture, tmp_path / options[0], *options[1:], "--corruption", "fog", "--severity", "1")
+    result = run(picture, tmp_path / options[0], *options[1:], "--corruptions", "fog", "--severities", "1")
     assert result.exit_code == 1
     assert says in result.output
 
 
 def test_small_pictures_and_damaged_settings_are_named(folder, tmp_path):
     scene(9, 20).save(folder / "cat" / "tiny.png")
-    fog = ["--corruption", "fog", "--severity", "1"]
+    fog = ["--corruptions", "fog", "--severities", "1"]
     result = run(folder, tmp_path / "c", *fog, "--no-crop")
     assert result.exit_code == 1
     assert "tiny.png has 9 x 20 px" in result.output

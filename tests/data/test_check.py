@@ -17,7 +17,7 @@ def run(*words):
 
 
 def test_the_list():
-    rows = json.loads(run("--json").stdout)
+    rows = json.loads(run("list", "--json").stdout)
     assert {row["uri"].partition(":")[0] for row in rows} >= {
         "imagenet",
         "imagenet-c",
@@ -31,13 +31,13 @@ def test_the_list():
         assert row["licence"]
         assert row["how"]
         assert row["archives"]
-    shown = run().stdout
+    shown = run("list").stdout
     assert "objectnet:DIR" in shown
     assert "https://zenodo.org/record/2235448/files/blur.tar" in shown
     assert "no parameters may be tuned" in " ".join(shown.split())
     wrong = run("look", "x:y")
-    assert wrong.exit_code == 1
-    assert "expected nothing, or check and a data set such as imagenet-c:DIR, got 'look x:y'" in wrong.stderr
+    assert wrong.exit_code == 2
+    assert "No such command 'look'" in wrong.stderr
 
 
 def tree(root):

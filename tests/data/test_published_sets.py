@@ -169,10 +169,10 @@ def test_masked_logits_in_a_run(tmp_path, monkeypatch):
         "corruptions": "none",
         "methods": ["none"],
     }
-    run(settings, "out", show=False)
+    run(settings, "out", progress=False)
     assert frame("out").top1_errors.tolist() == [2]
     settings["data"] = "folder:r"
-    run(settings, "plain", show=False)
+    run(settings, "plain", progress=False)
     assert frame("plain").top1_errors.tolist() == [4]
 
 

@@ -90,7 +90,7 @@ def test_a_broken_picture_is_named_or_skipped(tmp_path):
         Image.new("RGB", (32, 32)).save(tmp_path / name / "good.png")
     (tmp_path / "b/half.png").write_bytes((tmp_path / "b/good.png").read_bytes()[:60])
     data = open_data(f"folder:{tmp_path}")
-    with pytest.raises(CovshiftError, match=r"half\.png.*--skip-broken"):
+    with pytest.raises(CovshiftError, match=r"half\.png.*skip_broken=True"):
         all_of(Selection(data, range(3), np.asarray), FOG)
     images, labels = all_of(Selection(data, range(3), np.asarray, skip_broken=True), FOG)
     assert (len(images), labels.tolist()) == (2, [0, 1])

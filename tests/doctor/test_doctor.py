@@ -198,7 +198,7 @@ RUNS: dict[str, tuple[dict[str, object], Callable[[], None], dict[str, str]]] = 
 @pytest.mark.parametrize("mistake", RUNS)
 def test_runs(here, mistake):
     settings, happen, expected = RUNS[mistake]
-    run({"model": NET, "data": DATA, "corruptions": "contrast", "severities": "1", **settings}, "out", show=False)
+    run({"model": NET, "data": DATA, "corruptions": "contrast", "severities": "1", **settings}, "out", progress=False)
     happen()
     report = examine_run(Path("out"))
     assert unhealthy(report) == expected, report.findings
@@ -272,7 +272,7 @@ def test_nothing_can_be_read(here):
 
 
 def test_the_run_is_left_as_it_was(here):
-    run({"model": NET, "data": DATA, "corruptions": "contrast", "severities": "1"}, "out", show=False)
+    run({"model": NET, "data": DATA, "corruptions": "contrast", "severities": "1"}, "out", progress=False)
     before = {path.name: path.read_bytes() for path in Path("out").iterdir()}
     examine_run(Path("out"))
     assert {path.name: path.read_bytes() for path in Path("out").iterdir()} == before

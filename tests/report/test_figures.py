@@ -19,17 +19,17 @@ from covshift.bench.run import from_held
 from covshift.bench.settings import Settings
 from covshift.corruptions import names
 from covshift.report.build import report, sections, written_readme
+from covshift.report.criterion import criterion, uneven
 from covshift.report.figure import COLOURS, SHAPES, WIDTH, Figure
 from covshift.report.gather import gather
-from covshift.report.metric import metric, uneven
 from covshift.report.naming import family, file_name, large_scale, norm, without_norm
 from covshift.report.parts import Gap
 from covshift.report.publication import svg
 from covshift.report.sections import architectures, batches, natural, overview
 from covshift.report.sections import by_corruption as corruptions
 from covshift.report.sections import comparison as compare
-from covshift.report.sheet import Sheet
 from covshift.support.errors import CovshiftError
+from covshift.support.tables import Table
 
 SMALL = {"corruptions": "fog,snow,spatter", "severities": "1,3"}
 
@@ -44,7 +44,7 @@ def parts(section, kind):
 
 def test_the_grid_is_that_of_the_rows(tmp_path):
     (result,) = results(tmp_path, "a", grid=True)
-    found = batches.grid_table(result, metric([result]))
+    found = batches.n_by_prior(result, criterion([result]))
     by_hand = {}
     for row in map(json.loads, (tmp_path / "a" / "rows.jsonl").read_text().splitlines()):
         if row["method"] == "batch:n=8,N=16" and row["corruption"] in ("fog", "snow"):
@@ -56,9 +56,9 @@ def test_the_grid_is_that_of_the_rows(tmp_path):
 
 def test_where_one_prior_was_run_none_is_the_best(tmp_path):
     (result,) = results(tmp_path, "a", methods="none,batch:n=8,N=16,batch:n=64,N=16")
-    found = batches.grid_table(result, metric([result]))
+    found = batches.n_by_prior(result, criterion([result]))
     assert not any(cell.strong for line in found.lines for cell in line)
-    assert not batches.best([result], metric([result]))
+    assert not batches.best([result], criterion([result]))
 
 
 def test_the_best_prior_is_chosen_on_the_holdout_corruptions(tmp_path):
@@ -71,7 +71,7 @@ def test_the_best_prior_is_chosen_on_the_holdout_corruptions(tmp_path):
         if row.corruption == "spatter" and (row.n, row.prior) in both and row.method.startswith("batch"):
             both[row.n, row.prior] += row.top1_errors
     least = min(both.values())
-    assert both[64, batches.chosen(result, metric([result]))[64]] == least
+    assert both[64, batches.chosen(result, criterion([result]))[64]] == least
 
 
 def test_the_best_prior_of_half_a_grid_is_one_that_was_run_on_the_holdout_corruptions(tmp_path):
@@ -80,7 +80,7 @@ def test_the_best_prior_of_half_a_grid_is_one_that_was_run_on_the_holdout_corrup
     kept = [line for line in lines if not ('"spatter/3/' in line and any(f'N={N}"' in line for N in (1, 2, 256)))]
     (folder / "rows.jsonl").write_text("".join(kept))
     (result,) = gather([folder]).results
-    assert not {1, 2, 256} & set(batches.chosen(result, metric([result])).values())
+    assert not {1, 2, 256} & set(batches.chosen(result, criterion([result])).values())
 
 
 def test_priors_for_imagenet_are_chosen_by_corruption_errors(tmp_path):
@@ -89,12 +89,12 @@ def test_priors_for_imagenet_are_chosen_by_corruption_errors(tmp_path):
     for row in result.rows:
         if row.corruption in names("holdout") and row.n == 2 and row.method.startswith("batch"):
             by_hand[row.prior] += row.top1_errors / ALEXNET[row.corruption]
-    assert batches.chosen(result, metric([result]))[2] == min(by_hand, key=by_hand.get)
+    assert batches.chosen(result, criterion([result]))[2] == min(by_hand, key=by_hand.get)
 
 
 def test_natural_images_leave_the_others_their_mce(tmp_path):
     runs = [make_run(tmp_path / "a", imagenet=True), make_run(tmp_path / "r", imagenet=True, corruptions="none")]
-    assert metric(gather(runs).results).name == "mCE"
+    assert criterion(gather(runs).results).name == "mCE"
 
 
 def test_an_infinite_prior_leaves_the_charts_alone(tmp_path):
@@ -102,7 +102,7 @@ def test_an_infinite_prior_leaves_the_charts_alone(tmp_path):
     (result,) = results(tmp_path, "a", methods=methods)
     assert set(result.batches) == {(8, 4.0), (32, 4.0)}
     assert all("Infinity" not in json.dumps(figure.spec) for figure in parts_of([result]))
-    assert "batch:n=8,N=inf" in [line[1].text for line in batches.methods_table([result])[0].lines]
+    assert "batch:n=8,N=inf" in [line[1].text for line in batches.all_methods([result])[0].lines]
 
 
 def test_what_is_missing_is_said_with_a_command(tmp_path):
@@ -124,10 +124,12 @@ def test_what_some_runs_lack_is_said_of_them(tmp_path):
         if isinstance(part, Gap)
     }
     for title, more in {
-        "Mean error by batch size": f"bench --out {plain} --extend --grid",
-        "Mixed corruptions": f"bench --out {plain} --extend --mixed",
+        "Mean error by batch size": f"bench run --out {plain} --extend --grid",
+        "Mixed corruptions": f"bench run --out {plain} --extend --mixed",
         "Distances, layers and the map of conditions": "report all of them",
-        "Distance and error, (iii) adapted to it, on clean images": f"bench --out {whole} --extend --methods reverse",
+        "Distance and error, (iii) adapted to it, on clean images": (
+            f"bench run --out {whole} --extend --methods reverse"
+        ),
     }.items():
         assert gaps[title].command == f"covshift {more}"
 
@@ -139,8 +141,8 @@ def test_commands_of_gaps_can_be_run(tmp_path):
     commands = [shlex.split(line) for gap in gaps for line in gap.command.splitlines()]
     extending = [words for words in commands if "--extend" in words]
     assert len(extending) > 3
-    for _, bench, out, folder, extend, *options in extending:
-        assert (bench, out, extend) == ("bench", "--out", "--extend")
+    for _, bench, run, out, folder, extend, *options in extending:
+        assert (bench, run, out, extend) == ("bench", "run", "--out", "--extend")
         values = dict(re.findall(r"--(\w+)(?: (?!--)(\S+))?", " ".join(options)))
         given = {name: value or True for name, value in values.items()}
         assert Settings.read(from_held(folder) | given).limit == Store(Path(folder)).run.settings.limit
@@ -152,7 +154,7 @@ def test_a_run_that_has_just_begun_is_told_how_to_go_on(tmp_path):
     (gap,) = corruptions.section([result]).parts
     assert gap.command == result.run.settings.command(str(folder))
     gaps = [part for section in sections([result]) for part in section.parts if isinstance(part, Gap)]
-    assert not [gap.command for gap in gaps if "bench --out RUN" in gap.command]
+    assert not [gap.command for gap in gaps if "bench run --out RUN" in gap.command]
 
 
 def test_normalisations_stand_side_by_side(tmp_path):
@@ -161,11 +163,11 @@ def test_normalisations_stand_side_by_side(tmp_path):
         *results(tmp_path, "gn", model="builtin:resnet20-gn", methods="none"),
         *results(tmp_path, "f", model="builtin:resnet20-fixup", methods="none"),
     ]
-    sheet = architectures.norms([*plain, *others], metric(plain))
-    assert isinstance(sheet, Sheet)
-    assert sheet.lines[0][0].text == "resnet20"
-    assert all(cell.text for cell in sheet.lines[0])
-    assert isinstance(architectures.norms(plain, metric(plain)), Gap)
+    table = architectures.norms([*plain, *others], criterion(plain))
+    assert isinstance(table, Table)
+    assert table.lines[0][0].text == "resnet20"
+    assert all(cell.text for cell in table.lines[0])
+    assert isinstance(architectures.norms(plain, criterion(plain)), Gap)
 
 
 @pytest.mark.parametrize(
@@ -183,6 +185,15 @@ def test_names_say_what_a_model_is(tmp_path, model, kind, normalised, base):
     (result,) = results(tmp_path, "a", model=model, corruptions="fog", methods="none")
     assert (family(result), norm(result), without_norm(result)) == (kind, normalised, base)
     assert large_scale(result) == ("wsl" in model)
+
+
+def test_what_a_run_recorded_counts_and_not_the_name(tmp_path):
+    (result,) = results(tmp_path, "a", model="m:resnet20-gn", corruptions="fog", methods="none")
+    recorded = json.loads((result.folder / "run.json").read_text()) | {"model_family": "Swin", "model_norm": "layer"}
+    (result.folder / "run.json").write_text(json.dumps(recorded))
+    (again,) = gather([result.folder]).results
+    assert (family(again), norm(again)) == ("Swin", "LN")
+    assert overview.sentence(again).endswith("It was not adapted: LN holds no statistics.")
 
 
 @pytest.mark.parametrize(
@@ -205,10 +216,10 @@ def test_means_over_other_conditions_are_said_to_be(tmp_path):
     whole = results(tmp_path, "resnet20", model="builtin:resnet20")
     part = results(tmp_path, "GN", model="builtin:resnet20-gn", methods="none", severities="3")
     note = "means are not over the same conditions: 2 × severity 1, 3: resnet20; 2 × severity 3: GN"
-    sheet = architectures.norms([*whole, *part], metric(whole))
-    assert sheet.notes == (note,)
+    table = architectures.norms([*whole, *part], criterion(whole))
+    assert table.notes == (note,)
     assert note in overview.table([*whole, *part]).notes
-    scatter = architectures.scatter([*whole, *part], metric(whole))
+    scatter = architectures.scatter([*whole, *part], criterion(whole))
     assert all(note.replace("means", "Means") in figure.caption for figure in scatter)
     assert not uneven([*whole, *results(tmp_path, "twin")])
 
@@ -239,7 +250,7 @@ def test_the_main_table_offers_partial_adaptation(tmp_path):
     found = [*results(tmp_path, "a", methods="none,full"), *results(tmp_path, "resnet-gn", methods="none")]
     assert (
         overview.section(found).parts[-1].command
-        == f"covshift bench --out {found[0].folder} --extend --methods partial"
+        == f"covshift bench run --out {found[0].folder} --extend --methods partial"
     )
     assert overview.sentence(found[1]).endswith("It was not adapted: GN holds no statistics.")
 
@@ -250,9 +261,9 @@ def test_models_are_counted_once(tmp_path):
         *results(tmp_path, "c"),
         *results(tmp_path, "d", methods="none"),
     ]
-    captions = {figure.caption for figure in architectures.scatter(found, metric(found))}
+    captions = {figure.caption for figure in architectures.scatter(found, criterion(found))}
     assert captions == {"Adapting improves 2 of 2 models. Lines join the same model before and after."}
-    alone = architectures.scatter(results(tmp_path, "e", "f", methods="none"), metric(found))
+    alone = architectures.scatter(results(tmp_path, "e", "f", methods="none"), criterion(found))
     assert {figure.caption for figure in alone} == {""}
     assert written_readme([result.folder for result in found]).startswith("# Covariate shift: 3 models in 4 runs\n")
 
@@ -288,7 +299,7 @@ def test_priors_have_dashes_of_their_own(tmp_path):
     scale = drawn.spec["layer"][0]["encoding"]["strokeDash"]["scale"]
     assert scale["domain"] == ["N = 1", "N = 16", "no adaptation"]
     assert len({*map(tuple, scale["range"])}) == 3
-    (low_resource, *_) = batches.low_resource([*most, *ordered], metric(most))
+    (low_resource, *_) = batches.low_resource([*most, *ordered], criterion(most))
     for figure in (drawn, low_resource):
         assert figure.caption.endswith(" Images were not shuffled, in the order label: b.")
 
@@ -297,14 +308,14 @@ def test_natural_runs_and_mixtures_have_lines(tmp_path):
     camera = results(tmp_path, "camera", corruptions="", data="npz:camera.npz", methods="none,full,batch:n=8,N=0")
     mixed = results(tmp_path, "mixed", mixed=True)
     section = natural.section([*camera, *mixed])
-    (sheet,) = parts(section, Sheet).values()
-    assert [line[1].text for line in sheet.lines] == [
+    (table,) = parts(section, Table).values()
+    assert [line[1].text for line in table.lines] == [
         "npz:camera.npz, as they are",
         "npz:nowhere.npz, clean",
         "npz:nowhere.npz, mixed corruptions",
     ]
     row = camera[0].table["none"][("clean", 0)]
-    assert sheet.lines[0][2].text == f"{100 * row.top1_errors / row.images:.1f}"
+    assert table.lines[0][2].text == f"{100 * row.top1_errors / row.images:.1f}"
 
 
 def test_figures_are_the_same_bytes_for_the_same_rows(tmp_path):

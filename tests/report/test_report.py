@@ -8,16 +8,18 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-from made_up import make_run
+from made_up import make_run, make_shift
 from runs import a_run
 
 from covshift.bench.results.store import Store
+from covshift.bench.summary import table
 from covshift.corruptions import names
 from covshift.report.build import report, written_readme
 from covshift.report.gather import _labels, gather
 from covshift.report.sections import overview
-from covshift.report.sheet import FORMATS, Cell, Sheet, as_csv, as_latex, as_markdown
 from covshift.support.errors import CovshiftError
+from covshift.support.tables import PERCENT, Table, TableCell
+from covshift.support.writers import FILES, as_csv, as_latex, as_markdown
 
 SMALL = {"corruptions": "fog,snow,spatter", "severities": "1,3"}
 
@@ -136,7 +138,7 @@ def test_other_schemas_are_left_out_and_said(tmp_path):
     run = json.loads((old / "run.json").read_text())
     (old / "run.json").write_text(json.dumps(run | {"schema_version": 7}))
     notes = []
-    assert "has schema 7" in written([good, old], tmp_path / "out", files=False, say=notes.append)
+    assert "has schema 7" in written([good, old], tmp_path / "out", files=False, notify=notes.append)
     assert ["has schema 7" in note for note in notes] == [True]
     with pytest.raises(CovshiftError, match=r"two runs .* has schema 7"):
         written([good, old], tmp_path / "out", compare=True)
@@ -164,7 +166,7 @@ def test_rows_that_cannot_be_are_said_with_their_line(tmp_path, change):
     found = gather(folders)
     assert [result.name for result in found.results] == ["good"]
     assert "line 2 of" in found.notes[0]
-    assert found.notes[0].endswith("; delete that line, and the same covshift bench runs it again")
+    assert found.notes[0].endswith("; delete that line, and the same covshift bench run runs it again")
 
 
 def test_runs_that_cannot_be_read_are_said(tmp_path):
@@ -229,16 +231,19 @@ def test_images_as_they_are_have_a_sentence(tmp_path):
     assert told.startswith(f"errs on {by_hand(folder, 'none', ['clean']):.1f} % of the images. Full adaptation changes")
 
 
-SHEET = Sheet(
-    "t", "a_b", ("model", "error in %", "Δ"), ((Cell("a_1 & b"), Cell("12.3", "11.0", "14.0"), Cell("-1.0")),)
+TABLE = Table(
+    "t",
+    "a_b",
+    ("model", "error in %", "Δ"),
+    ((TableCell("a_1 & b"), TableCell(0.123, 0.11, 0.14, notation=PERCENT), TableCell("-1.0")),),
 )
 
 
 def test_every_form_has_the_same_numbers():
-    for write in FORMATS.values():
-        assert "12.3" in write(SHEET)
-        assert "-1.0" in write(SHEET)
-    row = next(csv.DictReader(io.StringIO(as_csv(SHEET))))
+    for write in FILES.values():
+        assert "12.3" in write(TABLE)
+        assert "-1.0" in write(TABLE)
+    row = next(csv.DictReader(io.StringIO(as_csv(TABLE))))
     assert row == {
         "model": "a_1 & b",
         "error in %": "12.3",
@@ -246,19 +251,24 @@ def test_every_form_has_the_same_numbers():
         "error in % high": "14.0",
         "Δ": "-1.0",
     }
-    assert r"a\_1 \& b & 12.3 & $-1.0$ \\" in as_latex(SHEET)
-    strong = SHEET._replace(
-        columns=("a|b", "<", "Δ"), lines=((Cell("a", strong=True), Cell(""), Cell("-1.0", strong=True)),)
+    assert r"a\_1 \& b & 12.3 & $-1.0$ \\" in as_latex(TABLE)
+    strong = TABLE._replace(
+        columns=("a|b", "<", "Δ"), lines=((TableCell("a", strong=True), TableCell(""), TableCell("-1.0", strong=True)),)
     )
     assert r"a\textbar{}b & \textless{} & $\Delta$" in as_latex(strong)
     assert r"\textbf{a} &  & $\mathbf{-1.0}$ \\" in as_latex(strong)  # \textbf leaves mathematics as they are
-    assert "| 12.3 <sub>11.0 to 14.0</sub> | -1.0 |" in as_markdown(SHEET)
+    assert "| 12.3 <sub>11.0 to 14.0</sub> | -1.0 |" in as_markdown(TABLE)
 
 
 def test_words_begin_at_the_left_and_numbers_end_at_the_right():
-    sheet = Sheet("t", "t", ("model", "method", "error", "none"), ((Cell("a"), Cell("full"), Cell("1.0"), Cell("")),))
-    assert "| --- | --- | ---: | ---: |" in as_markdown(sheet)
-    assert r"\begin{tabular}{llrr}" in as_latex(sheet)
+    table = Table(
+        "t",
+        "t",
+        ("model", "method", "error", "none"),
+        ((TableCell("a"), TableCell("full"), TableCell("1.0"), TableCell("")),),
+    )
+    assert "| --- | --- | ---: | ---: |" in as_markdown(table)
+    assert r"\begin{tabular}{llrr}" in as_latex(table)
 
 
 def test_a_suite_beside_the_runs_is_said(tmp_path, monkeypatch):
@@ -267,4 +277,57 @@ def test_a_suite_beside_the_runs_is_said(tmp_path, monkeypatch):
     monkeypatch.chdir(runs[0])
     assert "--out a\n" in written_readme(["."])
     (tmp_path / "suite.yaml").write_text("")
-    assert "All of them: `covshift bench --config suite.yaml --out .` in their folder." in written_readme([tmp_path])
+    assert "All of them: `covshift bench run --config suite.yaml --out .` in their folder." in written_readme(
+        [tmp_path]
+    )
+
+
+def test_formulas_in_csv_are_text(tmp_path):
+    folder = make_run(tmp_path / "=1+1", **SMALL)
+    page = Reader(written([folder, make_run(tmp_path / "b", **SMALL)], tmp_path / "out"))
+    assert page.tables["overview"][1][0] == "=1+1"  # a page shows names as they are
+    for file in (tmp_path / "out").glob("*/*.csv"):
+        cells = [cell for row in csv.reader(io.StringIO(file.read_text())) for cell in row]
+        assert not [cell for cell in cells if cell.startswith(("=", "@"))], file
+    assert "'=1+1" in (tmp_path / "out" / "figures" / "overview.csv").read_text()
+
+
+@pytest.fixture
+def with_plugin(tmp_path) -> Path:
+    """A run with a corruption and a method that nobody has registered here."""
+    folder = make_run(tmp_path / "own", corruptions="fog,snow,spatter", severities="1,3", methods="none,full")
+    make_shift(folder)
+    for name in ("run.json", "rows.jsonl", "shift.json"):
+        text = (folder / name).read_text().replace("snow", "my_rain")
+        (folder / name).write_text(re.sub(r'(["/])full"', r'\1my_method:strength=2"', text))
+    return folder
+
+
+def test_what_is_not_registered_here_is_in_tables_and_report(with_plugin, tmp_path):
+    by_bench = table(with_plugin, "text")
+    assert f"{by_hand(with_plugin, 'my_method:strength=2', ['my_rain']):.1f}" in by_bench
+    assert "Δ: my_method:strength=2 against none" in by_bench
+    text = written([with_plugin], tmp_path / "out", readme=tmp_path / "README.md")
+    page = Reader(text)
+    line = next(line for line in page.tables["corruptions-own"] if line[0] == "my rain")
+    assert line[1] == f"{by_hand(with_plugin, 'none', ['my_rain']):.1f}"
+    assert line[2] == f"{by_hand(with_plugin, 'my_method:strength=2', ['my_rain']):.1f}"
+    assert "my_method:strength=2" in [line[1] for line in page.tables["methods"]]
+    assert "My_method:strength=2 gives back" in (tmp_path / "README.md").read_text().replace("\\", "")
+    rows = (tmp_path / "out" / "figures" / "distance-own.csv").read_text()
+    assert re.search(r"my rain,registered,3,test", rows)
+    both = written([with_plugin, make_run(tmp_path / "b", **SMALL)], tmp_path / "two", compare=True)
+    assert "compare-none" in Reader(both).tables
+
+
+def test_a_run_of_own_corruptions_only_has_means(tmp_path):
+    folder = make_run(tmp_path / "own", corruptions="snow", severities="1,3", methods="none,full")
+    for name in ("run.json", "rows.jsonl"):
+        (folder / name).write_text((folder / name).read_text().replace("snow", "my_rain"))
+    expected = f"{by_hand(folder, 'full', ['my_rain']):.1f}"
+    line = next(line for line in table(folder, "text").splitlines() if "mean of 1 corruption of your own" in line)
+    assert expected in line
+    make_run(tmp_path / "b", **SMALL)
+    assert expected in next(line for line in table(tmp_path, "text").splitlines() if "own: 1 corruption × 2" in line)
+    head, row = Reader(written([folder], tmp_path / "out")).tables["overview"]
+    assert row[head.index("full")] == expected

@@ -7,7 +7,7 @@ import pytest
 
 from covshift.bench.methods import SCENARIOS
 from covshift.bench.suite import run_folders
-from covshift.cli.bench import table
+from covshift.bench.summary import table
 from covshift.report.build import written_readme
 from covshift.report.gather import gather
 

@@ -1,5 +1,6 @@
 """`covshift reproduce`: what the paper's tables need, its numbers, and the miniature from end to end."""
 
+import csv
 import json
 from contextlib import nullcontext
 from dataclasses import replace
@@ -23,16 +24,16 @@ from covshift.corruptions import names
 from covshift.models import builtin
 from covshift.models.cifar import ResNet
 from covshift.models.zoo import ENTRIES
-from covshift.reproduce import Metric
-from covshift.reproduce import execute as command
+from covshift.reproduce import Metric, contents
 from covshift.reproduce import hours as estimate
-from covshift.reproduce.figures import published_grid
+from covshift.reproduce import rerun as command
+from covshift.reproduce.locations import Locations
 from covshift.reproduce.miniature import miniature
-from covshift.reproduce.resources import Places
+from covshift.reproduce.paper_figures import published_grid
 from covshift.reproduce.target import join
 from covshift.support.uri import parse
 
-TARGETS = command.targets(builtin=False)
+TARGETS = contents.targets(builtin=False)
 NETWORKS = ("resnet20", "resnet20-augmix", "resnet20-noise", "resnet20-gn", "resnet20-fixup", "resnet32")
 FOLDERS = {
     name: Path(name) for name in ("imagenet", "imagenet-c", "imagenet-a", "imagenet-r", "imagenet-v2", "objectnet")
@@ -47,7 +48,7 @@ def paper(target, row, column):
 @pytest.mark.parametrize("target", [*TARGETS.values(), *miniature(NETWORKS)], ids=lambda target: target.name)
 def test_every_number_comes_from_a_run_that_is_made(target):
     jobs = join(target.jobs)
-    places = Places(FOLDERS, WEIGHTS)
+    places = Locations(FOLDERS, WEIGHTS)
     for number in target.numbers:
         settings = Settings.read(places.settings(jobs[number.run]))
         assert number.metric.method in settings.methods
@@ -121,50 +122,57 @@ def test_metrics_are_read_off_rows():
 
 
 def test_data_and_weights_that_are_missing():
-    places = Places({"imagenet": Path("in")})
-    runs, missing = command.plan(command.choose("table3", [], builtin=False), places)
+    places = Locations({"imagenet": Path("in")})
+    runs, missing = command.needed_runs(contents.choose_targets("table3", [], builtin=False), places)
     assert set(missing) == {*(f"fixup-resnet{d}-imagenet-c" for d in (50, 101, 152)), "groupnorm-resnet152-imagenet-c"}
     assert (
-        "covshift train resnet50-fixup, and name it: --weights fixup-resnet50=FILE"
+        "covshift train resnet50-fixup, and name it: `weights=fixup-resnet50=FILE`"
         in missing["fixup-resnet50-imagenet-c"]
     )
     settings = runs["resnet50-imagenet-c"]
     assert (settings.data, settings.jpeg, settings.model) == ("imagenet:in", 85, "zoo:resnet50")
     assert settings.methods == ("none", "full")
-    with pytest.raises(CovshiftError, match=r"imagenet-r is missing; say where it is: --imagenet-r DIR$"):
-        command.plan(command.choose("table5", [], builtin=False), places)
-    runs, _ = command.plan(command.choose("figure5", ["threshold"], builtin=False), Places({"imagenet-v2": Path("v2")}))
+    with pytest.raises(CovshiftError, match=r"imagenet-r is missing; name its folder: `imagenet-r=DIR`$"):
+        command.needed_runs(contents.choose_targets("table5", [], builtin=False), places)
+    runs, _ = command.needed_runs(
+        contents.choose_targets("figure5", ["threshold"], builtin=False), Locations({"imagenet-v2": Path("v2")})
+    )
     assert [run.data for run in runs.values()] == ["imagenet-v2:v2?variant=threshold0.7"]
     for name, message in {
         "table11": "table11 needs no benchmark: covshift shift",
         "tabel1": "unknown table or figure 'tabel1'; did you mean 'table1'",
     }.items():
         with pytest.raises(CovshiftError, match=message):
-            command.choose(name, [], builtin=False)
-    with pytest.raises(CovshiftError, match=r"no row of table1 fits nothing; there are Vanilla ResNet-50, SIN, ANT, "):
-        command.choose("table1", ["nothing"], builtin=False)
+            contents.choose_targets(name, [], builtin=False)
+    with pytest.raises(
+        CovshiftError,
+        match=r"expected a part of a label of table1, got nothing; its rows are Vanilla ResNet-50, SIN, ANT, ",
+    ):
+        contents.choose_targets("table1", ["nothing"], builtin=False)
 
 
 def test_a_row_runs_what_it_needs():
-    (target,) = command.choose("table12", ["ResNet-50, n = 8"], builtin=False)
+    (target,) = contents.choose_targets("table12", ["ResNet-50, n = 8"], builtin=False)
     (job,) = target.jobs
     assert job.settings["methods"] == tuple(f"batch:n=8,N={2**power}" for power in range(9))
-    (target,) = command.choose("table4", ["BN w/o"], builtin=False)
+    (target,) = contents.choose_targets("table4", ["BN w/o"], builtin=False)
     assert {job.settings["methods"] for job in target.jobs} == {("none",)}
     assert len(target.jobs) == 3
 
 
 def test_imagenet_c_is_made_in_one_way_for_all_models():
-    places = Places({"imagenet": Path("in")})
-    found = command.choose("table10", [], builtin=False) + command.choose("figure3", [], builtin=False)
-    for settings in command.plan(found, places)[0].values():
+    places = Locations({"imagenet": Path("in")})
+    found = contents.choose_targets("table10", [], builtin=False) + contents.choose_targets(
+        "figure3", [], builtin=False
+    )
+    for settings in command.needed_runs(found, places)[0].values():
         assert (settings.size, settings.resize, settings.interpolation) == (224, 256, "bilinear")
 
 
 def test_weights_in_a_file_with_an_odd_name(tmp_path):
     file = tmp_path / "R&D 100%?.pth"
-    job = command.choose("table3", ["ResNet-50"], builtin=False)[0].jobs[0]
-    uri = Places({"imagenet": tmp_path}, {job.model: file}).settings(job)["model"]
+    job = contents.choose_targets("table3", ["ResNet-50"], builtin=False)[0].jobs[0]
+    uri = Locations({"imagenet": tmp_path}, {job.model: file}).settings(job)["model"]
     assert parse(uri, "model", "zoo:resnet50").query == {"file": str(file)}
 
 
@@ -172,7 +180,7 @@ def test_the_estimate_counts_operations_and_cells():
     settings = Settings.read(
         {"model": "zoo:resnet50", "data": "imagenet-c:x", "corruptions": "test", "methods": "none"}
     )
-    assert estimate.images(settings) == 50_000
+    assert estimate.images_per_cell(settings) == 50_000
     assert estimate.flops(settings) == pytest.approx(2 * 4.09e9, rel=0.01)  # torchvision says 4.09 billion pairs
     few = settings.model_copy(update={"limit": 5000})
     found = estimate.hours({"a": settings, "b": few, "c": settings}, {"a": 76, "b": 76, "c": 38})
@@ -201,13 +209,13 @@ def tiny_builtins(tmp_path, monkeypatch):
 
 
 def test_the_miniature_from_end_to_end(tiny_builtins, tmp_path, monkeypatch):
-    places = Places(builtin=tiny_builtins, limit=10, device="cpu")
-    monkeypatch.setattr(estimate, "measure", lambda device: 1e9)
+    places = Locations(builtin=tiny_builtins, limit=10, device="cpu")
+    monkeypatch.setattr(estimate, "device_speed", lambda device: 1e9)
     said = []
-    found = command.choose("table3", [], builtin=True) + command.choose("table4", [], builtin=True)
+    found = contents.choose_targets("table3", [], builtin=True) + contents.choose_targets("table4", [], builtin=True)
     assert command.reproduce(found, places, tmp_path / "out", said.append, dry=True).text == ""
     assert not (tmp_path / "out").exists()
-    text = command.reproduce(found, places, tmp_path / "out", said.append, kind="json").text
+    text = command.reproduce(found, places, tmp_path / "out", said.append, form="json").text
     assert sorted(folder.name for folder in (tmp_path / "out").iterdir()) == sorted(
         f"{name}-builtin{mixed}" for name in ("resnet20", "resnet20-gn", "resnet20-fixup") for mixed in ("", "-mixed")
     )
@@ -223,28 +231,34 @@ def test_the_miniature_from_end_to_end(tiny_builtins, tmp_path, monkeypatch):
     assert table3["numbers"][3]["ours"] == pytest.approx(100 * np.mean(full))
     before = {folder: (folder / "rows.jsonl").read_text() for folder in (tmp_path / "out").iterdir()}
     said.clear()
-    again = command.reproduce(found, places, tmp_path / "out", said.append, kind="markdown").text
+    again = command.reproduce(found, places, tmp_path / "out", said.append, form="markdown").text
     assert said == []
     assert before == {folder: (folder / "rows.jsonl").read_text() for folder in (tmp_path / "out").iterdir()}
     assert "| ResNet-20 | BN+adapt |" in again
     assert "| 62.2 |" in again
+    rows = csv.DictReader(command.reproduce(found, places, tmp_path / "out", form="csv").text.splitlines())
+    numbers = {(row["row"], row["column"]): row["ours"] for row in rows}
+    assert numbers["ResNet-20", "BN"] == f"{table3['numbers'][2]['ours']:.1f}"
+    assert r"ResNet-20 & BN+adapt &" in command.reproduce(found, places, tmp_path / "out", form="latex").text
 
 
 def test_another_table_adds_its_methods_to_the_run(tiny_builtins, tmp_path, monkeypatch):
-    places = Places(builtin=tiny_builtins, limit=4, device="cpu")
-    monkeypatch.setattr(estimate, "measure", lambda device: 1e9)
-    command.reproduce(command.choose("figure3", [], builtin=True), places, tmp_path, lambda line: None)
+    places = Locations(builtin=tiny_builtins, limit=4, device="cpu")
+    monkeypatch.setattr(estimate, "device_speed", lambda device: 1e9)
+    command.reproduce(contents.choose_targets("figure3", [], builtin=True), places, tmp_path)
     assert len(Store(tmp_path / "resnet20-builtin").rows()) == 150
-    text = command.reproduce(command.choose("table3", ["ResNet-20"], builtin=True), places, tmp_path, lambda line: None)
+    text = command.reproduce(
+        contents.choose_targets("table3", ["ResNet-20"], builtin=True), places, tmp_path, lambda line: None
+    )
     assert len(Store(tmp_path / "resnet20-builtin").rows()) == 150
     assert "difference" in text.text
     assert text.failed == {}
 
 
 def test_shards_are_merged_into_the_same_table(tiny_builtins, tmp_path, monkeypatch):
-    places = Places(builtin=tiny_builtins, limit=4, device="cpu")
-    monkeypatch.setattr(estimate, "measure", lambda device: 1e9)
-    found, said = command.choose("table4", ["BN"], builtin=True), []
+    places = Locations(builtin=tiny_builtins, limit=4, device="cpu")
+    monkeypatch.setattr(estimate, "device_speed", lambda device: 1e9)
+    found, said = contents.choose_targets("table4", ["BN"], builtin=True), []
     for number in range(2):
         shard = Where(shard=Shard(number, 2))
         text = command.reproduce(found, places, tmp_path / "parts", said.append, where=shard).text
@@ -263,7 +277,7 @@ def test_the_engine_is_the_one_asked_for(tiny_builtins, tmp_path, monkeypatch):
         asked.append(where)
         raise CovshiftError("no such cluster")
 
-    monkeypatch.setattr(estimate, "measure", lambda device: 1e9)
+    monkeypatch.setattr(estimate, "device_speed", lambda device: 1e9)
     monkeypatch.setattr("covshift.bench.engines.ray.cluster", nullcontext)
     monkeypatch.setattr(import_module("covshift.bench.run"), "run", fail)
     options = ["reproduce", "table4", "--builtin", "--row", "BN", "--out", str(tmp_path / "out")]
@@ -274,30 +288,32 @@ def test_the_engine_is_the_one_asked_for(tiny_builtins, tmp_path, monkeypatch):
 
 
 def test_a_folder_with_another_run_is_not_taken_for_this_one(tiny_builtins, tmp_path, monkeypatch):
-    monkeypatch.setattr(estimate, "measure", lambda device: 1e9)
-    found = command.choose("table4", ["BN w/o"], builtin=True)
-    places = Places(builtin=tiny_builtins, limit=4, device="cpu")
-    command.reproduce(found, places, tmp_path / "out", lambda line: None)
+    monkeypatch.setattr(estimate, "device_speed", lambda device: 1e9)
+    found = contents.choose_targets("table4", ["BN w/o"], builtin=True)
+    places = Locations(builtin=tiny_builtins, limit=4, device="cpu")
+    command.reproduce(found, places, tmp_path / "out")
     for other in (replace(places, limit=8), replace(places, builtin=f"{tiny_builtins}?classes=10")):
         with pytest.raises(CovshiftError, match=r"holds a run with other settings: \w+ is .*out$"):
             command.reproduce(found, other, tmp_path / "out", lambda line: None, dry=True)
     # Other weights are noticed when they are opened, and what is there is not shown as theirs.
     card = tmp_path / "weights" / "resnet20.safetensors"
     save_file({name: tensor + 1 for name, tensor in ResNet(8, 8, "batch", 10).state_dict().items()}, card)
-    both, said = command.choose("table4", ["BN", "Fixup"], builtin=True), []
-    text, failed = command.reproduce(both, places, tmp_path / "out", said.append, kind="json")
+    both, said = contents.choose_targets("table4", ["BN", "Fixup"], builtin=True), []
+    text, failed = command.reproduce(both, places, tmp_path / "out", said.append, form="json")
     assert "holds a run of other weights" in failed["resnet20-builtin-mixed"]
     assert [number["ours"] is None for number in json.loads(text)[0]["numbers"]] == [True, True, False]
     assert "resnet20-builtin-mixed: 1 cell, about 0 min" in said  # the other one is there
 
 
 def test_a_run_that_fails_does_not_stop_the_others(tiny_builtins, tmp_path, monkeypatch):
-    monkeypatch.setattr(estimate, "measure", lambda device: 1e9)
+    monkeypatch.setattr(estimate, "device_speed", lambda device: 1e9)
     (tmp_path / "weights" / "resnet20-gn.safetensors").write_bytes(b"half")
     monkeypatch.setattr(estimate, "flops", lambda settings: 1.0)
     said = []
-    places = Places(builtin=tiny_builtins, limit=4, device="cpu")
-    text, failed = command.reproduce(command.choose("table4", [], builtin=True), places, tmp_path / "out", said.append)
+    places = Locations(builtin=tiny_builtins, limit=4, device="cpu")
+    text, failed = command.reproduce(
+        contents.choose_targets("table4", [], builtin=True), places, tmp_path / "out", said.append
+    )
     assert failed.keys() == {"resnet20-gn-builtin-mixed"}
     (told,) = [line for line in said if line.startswith("failed: resnet20-gn-builtin-mixed: ")]
     assert "resnet20-gn.safetensors is not a whole safetensors file" in told
@@ -316,11 +332,14 @@ def test_the_command(tmp_path):
     assert missing.exit_code == 1
     assert "--imagenet-r DIR" in missing.stderr
     wrong = run("table1", "--weights", "augmix")
-    assert "expected --weights as NAME=FILE with a name of the zoo, got 'augmix'" in wrong.stderr
+    assert "expected weights as NAME=FILE with a name of the zoo, got 'augmix'" in wrong.stderr
     gone = run("table1", "--imagenet-c", "x", "--dry-run")
-    assert (gone.exit_code, gone.stderr) == (1, "error: expected a folder for --imagenet-c, got x, which is none\n")
+    assert (gone.exit_code, gone.stderr) == (
+        1,
+        "error: expected a folder for --imagenet-c DIR, got x, which is not a folder\n",
+    )
     gone = run("table1", "--weights", "augmix=x.pth")
-    assert "expected a file for --weights augmix=FILE, got x.pth, which is none" in gone.stderr
+    assert "expected a file for --weights augmix=FILE, got x.pth, which does not exist" in gone.stderr
     dry = run(
         "table1",
         "--imagenet-c",

@@ -50,7 +50,7 @@ def test_distance_alone(run):
     assert near["images"] == 20
     assert far["distance"] != near["distance"]
     assert "plain" not in near
-    text = run("--images", "7").stdout
+    text = run("--limit", "7").stdout
     assert text.startswith("normalised distance ")
     assert "over 7 images" in text
     assert "with --source" in text
@@ -111,7 +111,7 @@ def test_a_target_whose_answers_are_compared_among_some_classes(run, monkeypatch
         (["--condition", "fog/9"], "severity from 1 to 5"),
         (["--condition", "mist/3"], "unknown corruption 'mist'"),
         (["--alarm", "0.3"], "expected --source or --predictor with --alarm"),
-        (["--predictor", "typo"], "there is no predictor at typo; say --source"),
+        (["--predictor", "typo"], "there is no predictor at typo; name clean labelled images to learn one: --source"),
         (["--source", "npz:nothing.npz"], "nothing.npz"),
         (["--source", "npz:some.npz?classes=5"], "tells 4 classes apart, and npz:some.npz?classes=5 has 5"),
         (["--device", "abacus"], "expected a device that is there"),

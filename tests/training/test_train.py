@@ -15,13 +15,12 @@ import torch
 from typer.testing import CliRunner
 
 from covshift.cli import app
-from covshift.cli import train as command
 from covshift.data import cifar10
 from covshift.data.cifar10 import Images
 from covshift.models import builtin
 from covshift.support.errors import CovshiftError
+from covshift.training import session, train
 from covshift.training import state as run
-from covshift.training import train
 from covshift.training.feed import ArrayFeed
 from covshift.training.recipe import RECIPES, Recipe, find
 
@@ -189,7 +188,7 @@ def test_the_recipes():
 
 def test_a_recipe_starts_from_the_weights_of_another(tiny_cifar, tmp_path, monkeypatch):
     monkeypatch.setattr(builtin, "WEIGHTS", tmp_path)
-    assert invoke("tiny", "--folder", tmp_path).exit_code == 0
+    assert invoke("tiny", "--out", tmp_path).exit_code == 0
     recipe = replace(TINY, name="next", start="tiny", augment="noise")
     begun = fit(tmp_path / "next", recipe, stop=after(1)).network.state_dict()
     tiny = builtin.open_builtin("tiny").network.state_dict()
@@ -221,7 +220,7 @@ def invoke(*arguments):
 
 
 def test_the_command_writes_weights_and_a_card_that_open(tiny_cifar, tmp_path, monkeypatch):
-    result = invoke("tiny", "--folder", tmp_path, "--seed", 3, "--epochs", 2, "--threads", 1)
+    result = invoke("tiny", "--out", tmp_path, "--seed", 3, "--epochs", 2, "--threads", 1)
     assert result.exit_code == 0, result.output
     assert "tiny: clean error" in result.stdout
     assert "epoch 2/2: loss" in result.stderr
@@ -239,13 +238,13 @@ def test_the_command_writes_weights_and_a_card_that_open(tiny_cifar, tmp_path, m
 
 
 def test_the_command_says_how_to_go_on_after_ctrl_c(tiny_cifar, tmp_path, monkeypatch):
-    monkeypatch.setattr(command, "train", lambda *args, **kw: _interrupted(*args, **kw))
-    result = invoke("tiny", "--folder", tmp_path)
+    monkeypatch.setattr(session, "train", lambda *args, **kw: _interrupted(*args, **kw))
+    result = invoke("tiny", "--out", tmp_path)
     assert result.exit_code == 130
-    assert "the same command goes on" in result.stderr
+    assert "the same command resumes" in result.stderr
     assert (tmp_path / run.CHECKPOINT).exists()
-    monkeypatch.setattr(command, "train", train.train)
-    assert invoke("tiny", "--folder", tmp_path).exit_code == 0
+    monkeypatch.setattr(session, "train", train.train)
+    assert invoke("tiny", "--out", tmp_path).exit_code == 0
 
 
 def test_the_command_says_how_to_go_on_after_ctrl_c_while_it_fetches(tmp_path, monkeypatch):
@@ -253,9 +252,9 @@ def test_the_command_says_how_to_go_on_after_ctrl_c_while_it_fetches(tmp_path, m
         raise KeyboardInterrupt
 
     monkeypatch.setattr(cifar10, "load", load)
-    result = invoke("resnet20", "--folder", tmp_path)
+    result = invoke("resnet20", "--out", tmp_path)
     assert result.exit_code == 130
-    assert "what is fetched is kept, and the same command goes on" in result.stderr
+    assert "what is fetched is kept, and the same command resumes" in result.stderr
 
 
 def _interrupted(*args, **options):
@@ -275,7 +274,7 @@ def _interrupted(*args, **options):
 )
 def test_the_command_explains_bad_arguments(arguments, message, tmp_path, monkeypatch):
     monkeypatch.setitem(RECIPES, "tiny", TINY)
-    result = invoke(*arguments, "--folder", tmp_path)
+    result = invoke(*arguments, "--out", tmp_path)
     assert result.exit_code == 1
     assert message in result.stderr
     assert "Traceback" not in result.output

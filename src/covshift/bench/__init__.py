@@ -1,7 +1,8 @@
 """The benchmark: what a model loses under corruptions, and what adapting gives back."""
 
+from covshift.bench.methods import Method, register
 from covshift.bench.results.frame import frame
 from covshift.bench.run import run
 from covshift.bench.settings import Settings
 
-__all__ = ["Settings", "frame", "run"]
+__all__ = ["Method", "Settings", "frame", "register", "run"]

@@ -33,8 +33,8 @@ class Work:
             corruption=cell.condition.corruption,
             severity=cell.condition.severity,
             method=method.name,
-            n=None if method.kind == "none" else min(method.n or errors.images, errors.images),
-            prior=None if method.kind == "none" else method.prior,
+            n=method.row_n(errors.images),
+            prior=method.prior,
             images=errors.images,
             top1_errors=errors.top1,
             top5_errors=errors.top5,
@@ -49,5 +49,5 @@ class Work:
 
 
 def in_order(cells: list[Cell]) -> list[Cell]:
-    """Cells of a condition in the order that saves work: `full` before `reverse`, which needs the same statistics."""
-    return sorted(cells, key=lambda cell: cell.method.kind == "reverse")
+    """Return the cells of a condition in the order that saves work: what uses others' statistics comes last."""
+    return sorted(cells, key=lambda cell: cell.method.runs_late)

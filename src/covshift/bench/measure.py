@@ -18,7 +18,7 @@ from covshift.bench.run import describe, open_model_of
 from covshift.core.estimate import estimate
 from covshift.core.places import holds_statistics
 from covshift.core.statistics import Statistics
-from covshift.corruptions import category, names
+from covshift.corruptions import names
 from covshift.data import CLEAN, MIXED, Condition, open_data
 from covshift.data.selection import Selection, choose
 from covshift.models import Model
@@ -92,8 +92,6 @@ class Shift(BaseModel):
             lengths = {name: len(values) for name, values in each.distances.items()}
             if lengths != dict.fromkeys(MEASURES, len(self.layers)):
                 raise ValueError(f"expected {', '.join(MEASURES)} of {len(self.layers)} layers in {each.condition}")
-            if each.condition != CLEAN:
-                category(each.corruption)
         if not self.conditions or not self.layers:
             raise ValueError("expected one condition and one layer or more")
         return self
@@ -123,7 +121,7 @@ def read_shift(result: RunFolder) -> Shift | None:
     return shift
 
 
-def measure(result: RunFolder, images: int) -> Shift | None:
+def measure(result: RunFolder, images: int, *, progress: bool = True) -> Shift | None:
     """Measure a run's conditions, and write what was found into its folder; None for a model without statistics.
 
     What was measured on as many images is not measured again.
@@ -131,6 +129,7 @@ def measure(result: RunFolder, images: int) -> Shift | None:
     Args:
         result: the run; its model and data are opened.
         images: how many of the run's images to take.
+        progress: whether to show progress.
     """
     run, settings = result.run, result.run.settings
     conditions, wanted = measurable(result), min(images, run.image_count)
@@ -146,7 +145,7 @@ def measure(result: RunFolder, images: int) -> Shift | None:
     selection = Selection(data, indices, model.preprocess.picture, making=settings.making, skip_broken=True)
     key = _key(run, len(indices))
     targets = {}
-    with progress_bar(f"measuring {result.folder.name}", len(conditions)) as advance:
+    with progress_bar(f"measuring {result.folder.name}", len(conditions), show=progress) as advance:
         for condition in conditions:
             kept = result.folder / "statistics" / f"{key}-{str(condition).replace('/', '-')}.safetensors"
             if kept.exists():

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from covshift.bench.methods import PRIORS, Method, batch
+from covshift.bench.methods import PRIORS, Method
 from covshift.corruptions import names
 from covshift.data.condition import CLEAN, MIXED, Condition
 
@@ -19,6 +19,7 @@ class Cell(NamedTuple):
     def name(self) -> str:
         """What the cell is filed under: the same in every run.
 
+        >>> from covshift.bench.methods import batch
         >>> Cell(Condition("fog", 3), batch(8, 16)).name
         'fog/3/batch:n=8,N=16'
         """
@@ -46,7 +47,7 @@ class Plan:
         """The cells of a condition, without those whose N is still to be chosen."""
         methods = [method for method in self.methods if not method.needs_choice]
         if condition.corruption in names("holdout"):
-            methods += [batch(method.n or 1, prior) for method in self.chosen for prior in PRIORS]
+            methods += [candidate for method in self.chosen for candidate in method.candidates(PRIORS)]
         return [Cell(condition, method) for method in dict.fromkeys(methods)]
 
     def all_names(self) -> list[str]:

@@ -16,6 +16,7 @@ from covshift.bench.engines.local import LocalEngine
 from covshift.bench.engines.torchrun import RankEvaluator, check_alike, follow, is_first, joined, leading, own_device
 from covshift.bench.engines.where import HERE, Where
 from covshift.bench.evaluate import Evaluator
+from covshift.bench.methods import NONE
 from covshift.bench.results.store import Run, Store, holds_a_run, watch
 from covshift.bench.screen import Screen
 from covshift.bench.settings import FREE, PLANNED, Settings
@@ -28,6 +29,7 @@ from covshift.models.query import KEYS
 from covshift.support.device import choose_device
 from covshift.support.errors import CovshiftError
 from covshift.support.memory import free_memory, parse_bytes
+from covshift.support.plugins import load_plugins
 
 _VERSIONS = ("covshift", "torch", "torchvision", "numpy", "opencv-python-headless", "pillow", "numba")
 
@@ -37,7 +39,7 @@ def run(
     out: str | os.PathLike[str],
     *,
     extend: bool = False,
-    show: bool = True,
+    progress: bool = True,
     where: Where = HERE,
 ) -> Store:
     """Run all cells that the folder does not have yet.
@@ -46,7 +48,7 @@ def run(
         settings: what to run, e.g. `{"model": "torchvision:resnet18", "data": "folder:val", "limit": 1000}`.
         out: the run folder; made if it is not there.
         extend: add conditions and methods to a run that has others; what is not said is as it was.
-        show: whether to show progress.
+        progress: whether to show progress.
         where: the engine that computes, e.g. `Where("ray", address="auto")`.
 
     Returns:
@@ -57,12 +59,12 @@ def run(
     whole, shard = Path(out), where.shard
     out = where.folder(whole)
     elsewhere = watch(shard.others(whole) if shard else [])
-    with joined(), Screen(show and is_first()) as screen:
+    with joined(), Screen(progress and is_first()) as screen:
         screen.say(f"{settings.model} on {settings.data}, into {out}")
         data = open_data(settings.data)
         if data.remark:
             screen.say(data.remark)
-        if data.caution and any(method.kind != "none" for method in settings.all_methods):
+        if data.caution and any(method.adapts for method in settings.all_methods):
             screen.say(f"note: {data.caution}")
         if extend:
             settings = with_held(settings, out)
@@ -89,7 +91,8 @@ def run(
 
 
 def open_model_of(settings: Settings) -> Model:
-    """The model of a run, with the preprocessing that the settings ask for."""
+    """Open the model of a run, with the preprocessing that the settings ask for, and import the run's plugins."""
+    load_plugins(settings.plugins)
     return open_model(settings.model, **{key: getattr(settings, key) for key in KEYS})
 
 
@@ -131,8 +134,9 @@ def fit(settings: Settings, data: Data, say: Callable[[str], None] = lambda text
         if not data.has(condition):
             what = "clean images" if condition == CLEAN else f"condition {condition}"
             raise CovshiftError(f"{data.uri} has no {what}; say where clean images are: {data.uri}?clean=folder:DIR")
-    if not data.has(CLEAN) and any(method.kind == "reverse" for method in fitted.all_methods):
-        raise CovshiftError(f"method reverse needs clean images; say where they are: {data.uri}?clean=folder:DIR")
+    for method in fitted.all_methods:
+        if method.needs_clean and not data.has(CLEAN):
+            raise CovshiftError(f"method {method} needs clean images; say where they are: {data.uri}?clean=folder:DIR")
     return fitted
 
 
@@ -145,11 +149,11 @@ def check_together(model: Model, data: Data, settings: Settings, where: Where = 
             raise CovshiftError("ranks cannot skip broken pictures together; remove these, or run without torchrun")
         check_alike([model.digest, data.digest])
     model.check_classes(data.classes, data.uri)
-    if any(method.kind != "none" for method in settings.all_methods):
+    if any(method.adapts for method in settings.all_methods):
         try:
             find_layers(model.module)
         except CovshiftError as error:
-            raise CovshiftError(f"{error}; evaluate it with --methods none") from error
+            raise CovshiftError(f"{error}; evaluate it with `methods={NONE}`") from error
 
 
 def make_evaluator(settings: Settings, model: Model, data: Data, screen: Screen, share: float = 1) -> Evaluator:
@@ -174,6 +178,8 @@ def make_evaluator(settings: Settings, model: Model, data: Data, screen: Screen,
     )
     batch_size = settings.batch_size or (256 if (size or 0) <= 64 or device.type != "cpu" else 64)
     waiting = memory - room if device.type == "cpu" else None  # on a GPU, half of what that has free
+    for method in settings.all_methods:
+        method.check(batch_size)
     kind = RankEvaluator if has_ranks() else Evaluator
     return kind(model, selection, batch_size=batch_size, memory=waiting, advance=screen.images)
 
@@ -186,6 +192,8 @@ def describe(settings: Settings, model: Model, data: Data) -> Run:
         model_classes=model.classes,
         model_params=model.params,
         model_uri=model.uri,
+        model_family=model.family,
+        model_norm=model.norm,
         preprocess=model.preprocess.as_dict(),
         data_digest=data.digest,
         data_images=len(data),

@@ -4,9 +4,9 @@ import shlex
 from pathlib import Path
 from typing import Any, Self
 
-from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, ValidationError, ValidationInfo, field_validator
 
-from covshift.bench.methods import SCENARIOS, Method, grid, parse_method, parse_methods
+from covshift.bench.methods import SCENARIOS, Method, Prior, grid, parse_methods, stored_method
 from covshift.bench.plan import Plan, plan
 from covshift.corruptions import category, names
 from covshift.corruptions.apply import check_severity
@@ -14,12 +14,19 @@ from covshift.data.condition import SEVERITIES
 from covshift.data.selection import Making, Order
 from covshift.support.errors import CovshiftError, unknown
 from covshift.support.images import check_quality
+from covshift.support.plugins import load_plugins
 
-PLANNED = ("corruptions", "severities", "clean", "mixed", "methods", "grid")
+PLANNED = ("plugins", "corruptions", "severities", "clean", "mixed", "methods", "grid")
 """What says which cells there are; a run may be extended by more."""
 
 FREE = ("device", "batch_size", "memory", "threads", "skip_broken")
 """What says how cells are computed, and changes no result beyond rounding: a broken picture would have stopped it."""
+
+STORED = {"stored": True}
+"""The context in which settings of a finished run are read: its code need not be here, and is not imported."""
+
+_CORRUPTION_GROUPS = ("test", "holdout", "all", "registered")
+_NO_CORRUPTION = "none"
 
 
 class Settings(BaseModel):
@@ -27,12 +34,14 @@ class Settings(BaseModel):
 
     Attributes:
         model, data: names for `open_model` and `open_data`.
-        corruptions, severities: which conditions; groups are `test`, `holdout`, `all` and `none`.
+        plugins: Python modules that register corruptions and methods of the user's own; they are imported.
+        corruptions, severities: which conditions; groups are `test`, `holdout`, `all`, `registered` and `none`.
         clean: whether the clean images are a condition, too.
         mixed: whether there is the control in which every image has another corruption.
         methods: as `covshift.bench.methods` writes them.
         grid: add n = 1 … 512 by N = 1 … 256.
-        prior: N of `partial`; by default it is chosen on the holdout corruptions.
+        prior: N of `partial`, or "auto" for the N that each layer chooses for each batch; by default N is chosen on the
+            holdout corruptions.
         limit: take a random subset with as many images, balanced over the classes.
         order: in which order images form batches.
         seed: of the subset, the order and the corruptions.
@@ -50,13 +59,14 @@ class Settings(BaseModel):
 
     model: str
     data: str
+    plugins: tuple[str, ...] = ()
     corruptions: tuple[str, ...] = names("all")
     severities: tuple[int, ...] = SEVERITIES
     clean: bool = True
     mixed: bool = False
     methods: tuple[str, ...] = SCENARIOS
     grid: bool = False
-    prior: float | None = None
+    prior: Prior | None = None
     limit: int | None = None
     order: Order = "shuffled"
     seed: int = 0
@@ -73,16 +83,26 @@ class Settings(BaseModel):
     memory: str | float | None = None
     threads: int | None = None
 
+    @field_validator("plugins", mode="before")
+    @classmethod
+    def _imported(cls, value: object, info: ValidationInfo) -> list[str]:
+        modules = list(dict.fromkeys(_words(value)))
+        if not _is_stored(info):
+            load_plugins(modules)
+        return modules
+
     @field_validator("corruptions", mode="before")
     @classmethod
-    def _known_corruptions(cls, value: object) -> list[str]:
+    def _known_corruptions(cls, value: object, info: ValidationInfo) -> list[str]:
         found: list[str] = []
         for name in _words(value):
-            found += names(name) if name in ("test", "holdout", "all") else [name]  # type: ignore[arg-type]
-        found = [name for name in found if name != "none"]
-        for name in found:
-            category(name)
-        return [name for name in names("all") if name in found]
+            found += names(name) if name in _CORRUPTION_GROUPS else [name]  # type: ignore[arg-type]
+        found = list(dict.fromkeys(name for name in found if name != _NO_CORRUPTION))
+        if not _is_stored(info):
+            for name in found:
+                category(name)
+        published = names("all")
+        return [*(name for name in published if name in found), *(name for name in found if name not in published)]
 
     @field_validator("severities", mode="before")
     @classmethod
@@ -94,8 +114,10 @@ class Settings(BaseModel):
 
     @field_validator("methods", mode="before")
     @classmethod
-    def _known_methods(cls, value: object) -> list[str]:
+    def _known_methods(cls, value: object, info: ValidationInfo) -> list[str]:
         texts = _words(value, split=False)
+        if _is_stored(info):
+            return texts
         return list(dict.fromkeys(method.name for text in texts for method in parse_methods(text)))
 
     @field_validator("batch_size", "limit", "threads")
@@ -105,12 +127,25 @@ class Settings(BaseModel):
             raise ValueError("expected a number from 1")
         return value
 
-    @field_validator("seed", "prior")
+    @field_validator("seed")
     @classmethod
-    def _not_negative(cls, value: float | None) -> float | None:
-        if value is not None and not value >= 0:
+    def _not_negative(cls, value: int) -> int:
+        if value < 0:
             raise ValueError("expected a number from 0")
         return value
+
+    @field_validator("prior", mode="before")
+    @classmethod
+    def _number_of_images(cls, value: object) -> object:
+        if value is None or value == "auto":
+            return value
+        try:
+            number = float(value)  # type: ignore[arg-type]
+        except (TypeError, ValueError):
+            raise ValueError("expected a number from 0, or auto") from None
+        if not number >= 0:
+            raise ValueError("expected a number from 0")
+        return number
 
     @field_validator("jpeg")
     @classmethod
@@ -129,7 +164,7 @@ class Settings(BaseModel):
     @property
     def all_methods(self) -> list[Method]:
         """The methods, with those of the grid."""
-        asked = [parse_method(name) for name in self.methods]
+        asked = [stored_method(name) for name in self.methods]
         if self.prior is not None:
             asked = [method.with_prior(self.prior) for method in asked]
         return [*asked, *(grid() if self.grid else [])]
@@ -148,15 +183,17 @@ class Settings(BaseModel):
         """The command that makes such a run.
 
         >>> Settings(model="torchvision:resnet18", data="folder:val", corruptions=("fog",), prior=16).command("r18")
-        'covshift bench --model torchvision:resnet18 --data folder:val --corruptions fog --prior 16 --out r18'
+        'covshift bench run --model torchvision:resnet18 --data folder:val --corruptions fog --prior 16 --out r18'
         """
-        words = ["covshift", "bench"]
+        words = ["covshift", "bench", "run"]
         for name, value in self.model_dump(exclude_defaults=True, exclude=set(FREE)).items():
-            if isinstance(value, bool):
+            if name == "plugins":
+                words += ["--plugin", ",".join(value)]
+            elif isinstance(value, bool):
                 words.append(f"--{name}" if value else f"--no-{name}")
             elif name == "corruptions":
                 group = next((group for group in ("test", "holdout") if names(group) == value), None)
-                words += ["--corruptions", group or ",".join(value) or "none"]
+                words += ["--corruptions", group or ",".join(value) or _NO_CORRUPTION]
             else:
                 number = f"{value:.15g}" if isinstance(value, float) else f"{value}"
                 words += [f"--{name}", ",".join(map(str, value)) if isinstance(value, tuple) else number]
@@ -168,10 +205,10 @@ class Settings(BaseModel):
         for name in values:
             if name not in cls.model_fields:
                 raise unknown("setting", name, cls.model_fields)
-        missing = [f"--{name}" for name in ("model", "data") if name not in values]
+        missing = [name for name in ("model", "data") if name not in values]
         if missing:
             raise CovshiftError(
-                f"expected {' and '.join(missing)}, e.g. --model torchvision:resnet18 --data folder:val"
+                f"expected the setting {' and '.join(missing)}, e.g. model torchvision:resnet18 and data folder:val"
             )
         try:
             return cls.model_validate(values)
@@ -180,6 +217,10 @@ class Settings(BaseModel):
             where = ".".join(map(str, first["loc"]))
             reason = first["msg"].removeprefix("Value error, ")
             raise CovshiftError(f"setting {where!r}: {reason}, got {first['input']!r}") from error
+
+
+def _is_stored(info: ValidationInfo) -> bool:
+    return bool(info.context and info.context.get("stored"))
 
 
 def _words(value: object, *, split: bool = True) -> list[str]:

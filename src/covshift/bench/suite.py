@@ -1,5 +1,6 @@
 """Several runs in one: a YAML file with the settings that they share and, under `runs`, those of each by its name."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,23 @@ def read_runs(given: dict[str, Any], file: Path | None = None) -> dict[str, Sett
     return found
 
 
+def code_named_in(file: Path) -> list[str]:
+    """Return the Python modules that a YAML file of settings makes a run import, and so execute.
+
+    Args:
+        file: of one run or, with `runs`, of several; nothing of it is imported here.
+    """
+    shared = _read_yaml(file)
+    runs = shared.get("runs")
+    found: list[str] = []
+    for settings in (shared, *(runs.values() if isinstance(runs, dict) else ())):
+        if isinstance(settings, dict):
+            found += re.findall(r"(?:^|arch=)py(?::|%3A)([\w.]+)", str(settings.get("model", "")), re.IGNORECASE)
+            plugins = settings.get("plugins") or []
+            found += [str(each) for each in (plugins if isinstance(plugins, list) else str(plugins).split(","))]
+    return list(dict.fromkeys(found))
+
+
 def run_folders(folder: Path) -> list[Path]:
     """The folder itself where it holds a run; else those in it that do."""
     if holds_a_run(folder) or not folder.is_dir():
@@ -50,12 +68,12 @@ def run_folders(folder: Path) -> list[Path]:
     found = [inner for inner in sorted(folder.iterdir()) if holds_a_run(inner)]
     if any(Shard.named(inner) for inner in found):
         raise CovshiftError(
-            f"expected a run in {folder}, got its shards; put them together with covshift bench --merge {folder}"
+            f"expected a run in {folder}, got its shards; put them together with covshift bench merge {folder}"
         )
     if not found:
         raise CovshiftError(
             f"there is no run in {folder}: expected a run.json there or one folder below; "
-            f"make one with covshift bench --out {folder}/NAME"
+            f"make one with covshift bench run --out {folder}/NAME"
         )
     return found
 

@@ -1,74 +1,112 @@
-"""What `covshift corrupt` does with its arguments."""
+"""`covshift corrupt`: corrupted pictures on disk, as ImageNet-C was published."""
 
-from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, get_args
 
-from covshift.corruptions.apply import corrupt
-from covshift.corruptions.registry import names
-from covshift.corruptions.sheet import contact_sheet
-from covshift.corruptions.tree import Recipe, pictures, write_tree
+import typer
+
+from covshift.cli import options
 from covshift.support.errors import CovshiftError, plural
-from covshift.support.images import check_lossless, check_quality, read, write
-from covshift.support.progress import progress_bar
+
+if TYPE_CHECKING:
+    from covshift.corruptions.tree import Recipe
 
 
-def choose(corruptions: Sequence[str], severities: Sequence[int], *, everything: bool) -> Recipe:
-    """Some corruptions or all of them, at some severities or all of them.
+def command(
+    source: Annotated[Path, typer.Argument(help="Folder of class folders with pictures, or one picture.")],
+    target: Annotated[Path | None, typer.Argument(help="Folder, or picture, to write.")] = None,
+    corruptions: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAMES", help="Corruptions by name, or test, holdout, all.", show_default=False),
+    ] = None,
+    severities: Annotated[
+        list[str] | None, typer.Option(metavar="NUMBERS", help="Severities from 1 to 5.", show_default="1,2,3,4,5")
+    ] = None,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Write all 19 corruptions: the whole ImageNet-C tree.")
+    ] = False,
+    sheet: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Draw the contact sheet of one picture instead.")
+    ] = None,
+    crop: Annotated[bool, typer.Option(help="Resize to 256 px and cut out 224 x 224 px first.")] = True,
+    quality: Annotated[int, typer.Option(help="JPEG quality; ImageNet-C has 85.")] = 85,
+    png: Annotated[bool, typer.Option("--png", help="Write lossless PNG files instead of JPEG.")] = False,
+    seed: Annotated[int, typer.Option(help="Seed of the noise.")] = 0,
+    frost: Annotated[
+        str, typer.Option(help="Ice of frost: procedural, published, or a folder of textures.")
+    ] = "procedural",
+    plugins: options.Plugin = None,
+    skip_broken: Annotated[bool, typer.Option("--skip-broken", help="Leave out pictures that cannot be read.")] = False,
+    threads: options.Threads = None,
+    shard: options.Shard = None,
+) -> None:
+    """Corrupt pictures as ImageNet-C does; the same command resumes after an interruption.
 
-    >>> choose(["fog", "snow"], [5], everything=False).cells
+    Examples:
+    covshift corrupt val/ imagenet-c/ --all
+
+    covshift corrupt val/ some/ --corruptions fog,snow --severities 1,3
+
+    covshift corrupt cat.jpg foggy.png --corruptions fog --severities 3
+
+    covshift corrupt cat.jpg --sheet sheet.png
+    """
+    from covshift.corruptions.sheet import write_sheet
+    from covshift.corruptions.tree import write_picture
+    from covshift.support.plugins import load_plugins
+
+    load_plugins(options.split(plugins))
+    if sheet is not None:
+        write_sheet(source, sheet, crop=crop, seed=seed, frost=frost)
+        return
+    if target is None:
+        raise CovshiftError("expected a source and a target, e.g. covshift corrupt val/ imagenet-c/ --all")
+    cells = choose(options.split(corruptions), options.split(severities), everything=everything)
+    recipe = cells._replace(crop=crop, quality=None if png else quality, seed=seed, frost=frost)
+    if source.is_file():
+        write_picture(source, target, recipe)
+        typer.echo(f"1 picture written to {target}")
+    else:
+        typer.echo(_write_tree(source, target, recipe, shard, skip_broken, threads))
+
+
+def choose(corruptions: list[str], severities: list[str], *, everything: bool) -> "Recipe":
+    """Return some corruptions or all of them, at some severities or all of them.
+
+    >>> choose(["fog", "snow"], ["5"], everything=False).cells
     [('fog', 5), ('snow', 5)]
     """
+    from covshift.corruptions.registry import Which, names
+    from covshift.corruptions.tree import Recipe
+
     if everything == bool(corruptions):
-        raise CovshiftError("expected either --all or at least one --corruption, e.g. --corruption fog")
-    chosen = names("all") if everything else tuple(dict.fromkeys(corruptions))
-    return Recipe(chosen, tuple(dict.fromkeys(severities)) or (1, 2, 3, 4, 5))
+        raise CovshiftError("expected either --all or at least one of --corruptions, e.g. --corruptions fog")
+    wanted: dict[str, None] = {}
+    for word in ["all"] if everything else corruptions:
+        wanted |= dict.fromkeys(names(word) if word in get_args(Which) else [word])  # type: ignore[arg-type]
+    for word in severities:
+        if not word.isdecimal():
+            raise CovshiftError(f"expected severities from 1 to 5, e.g. --severities 1,3, got {word!r}")
+    return Recipe(tuple(wanted), tuple(dict.fromkeys(map(int, severities))) or (1, 2, 3, 4, 5))
 
 
-def parse_shard(text: str) -> tuple[int, int]:
-    """Which part of the pictures to take.
+def _write_tree(
+    source: Path, target: Path, recipe: "Recipe", shard: str | None, skip_broken: bool, threads: int | None
+) -> str:
+    from covshift.corruptions.tree import pictures, write_tree
+    from covshift.support.progress import progress_bar
 
-    >>> parse_shard("1/4")
-    (1, 4)
-    """
-    first, slash, count = text.partition("/")
-    if not (slash and first.isdigit() and count.isdigit() and int(first) < int(count)):
-        raise CovshiftError(f"expected --shard I/N with I from 0 to N - 1, e.g. 0/4, got {text!r}")
-    return int(first), int(count)
+    part = (0, 1)
+    if shard:
+        from covshift.bench.engines.where import Shard
 
-
-def run(source: Path, target: Path, how: Recipe, shard: tuple[int, int], skip_broken: bool, threads: int | None) -> str:
-    """Corrupt a folder or one picture, and say in one line what was done."""
-    if source.is_file():
-        return _one(source, target, how)
-    total = len(pictures(source)[shard[0] :: shard[1]]) * len(how.cells)
+        part = Shard.parse(shard)
+    total = len(pictures(source)[part[0] :: part[1]]) * len(recipe.cells)
     with progress_bar("corrupting", total) as advance:
-        report = write_tree(source, target, how, shard=shard, skip_broken=skip_broken, threads=threads, advance=advance)
+        report = write_tree(
+            source, target, recipe, shard=part, skip_broken=skip_broken, threads=threads, advance=advance
+        )
     line = f"{plural(report.written, 'picture')} written to {target}, {report.found} were there"
     if report.broken:
         line += f", {len(report.broken)} could not be read: {', '.join(map(str, report.broken))}"
     return line
-
-
-def _one(source: Path, target: Path, how: Recipe) -> str:
-    if len(how.cells) != 1:
-        raise CovshiftError(f"expected one --corruption and one --severity for one picture, got {len(how.cells)} cells")
-    name, severity = how.cells[0]
-    quality = _form(target, how.quality)
-    image = corrupt(read(source, crop=False), name, severity, seed=how.seed, frost=how.frost)
-    write(image, target, quality)
-    return f"1 picture written to {target}"
-
-
-def draw_sheet(source: Path, target: Path, *, crop: bool, seed: int, frost: str) -> None:
-    """Draw the contact sheet of one picture."""
-    quality = _form(target, 85)
-    write(contact_sheet(read(source, crop=crop), seed=seed, frost=frost), target, quality)
-
-
-def _form(target: Path, quality: int | None) -> int | None:
-    """The quality of a JPEG that is to get this name, None for a lossless picture; an error before any work is done."""
-    if target.suffix.lower() in {".jpg", ".jpeg"} and quality is not None:
-        check_quality(quality)
-        return quality
-    check_lossless(target)
-    return None

@@ -1,26 +1,68 @@
-"""What `covshift doctor` does with its arguments."""
+"""`covshift doctor`: the mistakes that spoil a benchmark."""
 
 import json
 from dataclasses import asdict
 from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
-from covshift.doctor.examine import Report, examine, examine_run
+import typer
+
+from covshift.cli import options
+from covshift.cli.parser import FOUND
 from covshift.support.errors import CovshiftError, plural
 
+if TYPE_CHECKING:
+    from covshift.doctor.examine import Report
 
-def look(what: list[str], limit: int | None, device: str | None) -> Report:
+
+def command(
+    what: Annotated[list[str], typer.Argument(metavar="RUN | MODEL DATA", help="Run folder, or a model and its data.")],
+    limit: Annotated[
+        int | None,
+        typer.Option(
+            min=1, metavar="NUMBER", help="Number of images to look at.", show_default="512; 128 if larger than 64 px"
+        ),
+    ] = None,
+    device: Annotated[
+        str | None,
+        typer.Option(
+            help="Device to compute on: auto, cpu, cuda, cuda:1 or mps.",
+            show_default="auto; for a run, its own",
+            rich_help_panel=options.COMPUTING,
+        ),
+    ] = None,
+    as_json: options.Json = False,
+) -> None:
+    """Find mistakes that spoil a benchmark; exit code 3 if there are any.
+
+    It tries other normalisation, labels, channels and sizes, and names the one that helps.
+
+    Examples:
+    covshift doctor torchvision:resnet18 folder:val
+
+    covshift doctor runs/r18
+    """
+    report = look(what, limit, device)
+    typer.echo(as_json_text(report) if as_json else as_text(report))
+    if report.problems:
+        raise typer.Exit(FOUND)
+
+
+def look(what: list[str], limit: int | None, device: str | None) -> "Report":
     """Examine a run folder, or a model and data."""
+    from covshift.doctor.examine import examine, examine_run
+
     if len(what) == 1 and (Path(what[0]).exists() or ":" not in what[0]):
-        return examine_run(Path(what[0]), limit=limit, device=device, show=True)
+        return examine_run(Path(what[0]), limit=limit, device=device, progress=True)
     if len(what) != 2:
         raise CovshiftError(
             f"expected a run folder, or a model and data, e.g. torchvision:resnet18 folder:val, got {' '.join(what)!r}"
         )
-    return examine(what[0], what[1], limit=limit, device=device or "auto", show=True)
+    return examine(what[0], what[1], limit=limit, device=device or "auto", progress=True)
 
 
-def as_text(report: Report) -> str:
-    """Short lines for people."""
+def as_text(report: "Report") -> str:
+    """Return short lines for people."""
     width = max(len(name) for name in report.findings)
     lines = [f"{report.model} on {report.data}: {plural(report.images, 'image')} looked at, {report.condition}"]
     for name, finding in report.findings.items():
@@ -32,7 +74,7 @@ def as_text(report: Report) -> str:
     )
 
 
-def as_json(report: Report) -> str:
-    """For programs."""
+def as_json_text(report: "Report") -> str:
+    """Return all of it for programs."""
     findings = [{"check": name, **asdict(finding)} for name, finding in report.findings.items()]
     return json.dumps(report._asdict() | {"findings": findings, "problems": report.problems}, indent=1)

@@ -1,19 +1,58 @@
-"""What `covshift theory` does with its arguments."""
+"""`covshift theory`: the bounds of Proposition 1, and the N that they favour."""
 
 import json
+import math
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import numpy as np
+import typer
 
-from covshift.shift.simulation import Best, best_prior, simulate
-from covshift.shift.theory import bounds, expected
+from covshift.cli import options
+from covshift.support.errors import CovshiftError
+
+if TYPE_CHECKING:
+    from covshift.shift.simulation import Best
 
 _PRIORS = (0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0)
 
 
-def theory(n: float, shift: float, ratio: float, priors: Sequence[float], alpha: float, *, as_json: bool) -> str:
-    """Bounds, expectation and best priors for one batch size and one shift, in units of the source's spread."""
+def command(
+    n: Annotated[float, typer.Option("--n", "-n", help="Number of images in a batch.")] = 8,
+    shift: Annotated[float, typer.Option(help="Shift of the mean, (μt - μs)/σs.")] = 1.0,
+    ratio: Annotated[float, typer.Option(help="Ratio of the standard deviations, σt/σs.")] = 1.0,
+    prior: Annotated[
+        list[str] | None, typer.Option(metavar="NUMBERS", help="Values of the prior N.", show_default="0 to 256")
+    ] = None,
+    alpha: Annotated[float, typer.Option(help="One minus the confidence level of the upper bound.")] = 0.05,
+    grid: Annotated[
+        bool, typer.Option("--grid", help="Print the best N over many shifts and batch sizes instead.")
+    ] = False,
+    as_json: options.Json = False,
+) -> None:
+    """Bound the distance to the target that is expected when n images meet a prior of N.
+
+    The distance is E[W²], the bounds are those of the paper's Proposition 1.
+
+    Examples:
+    covshift theory -n 8 --shift 1 --ratio 1.5
+
+    covshift theory -n 8 --prior 8,16,32
+
+    covshift theory --grid
+    """
+    if grid:
+        typer.echo(_grid(alpha, as_json=as_json))
+        return
+    if not ratio >= 0:
+        raise CovshiftError(f"expected --ratio from 0, got {ratio:g}")
+    typer.echo(_table(n, shift, ratio, options.numbers(prior, "--prior"), alpha, as_json=as_json))
+
+
+def _table(n: float, shift: float, ratio: float, priors: Sequence[float], alpha: float, *, as_json: bool) -> str:
+    """Return bounds, expectation and best priors for one batch size and one shift, in units of the source's spread."""
+    from covshift.shift.simulation import best_prior
+    from covshift.shift.theory import bounds, expected
+
     moved = (0.0, 1.0, shift, ratio**2)
     # A single image cannot be normalised by itself, so 0 is no choice of ours for it.
     chosen = list(priors) or [prior for prior in _PRIORS if prior > 0 or n > 1]
@@ -36,8 +75,10 @@ def theory(n: float, shift: float, ratio: float, priors: Sequence[float], alpha:
     return "\n".join([head, *table, f"best N: {', '.join(_say(name, each) for name, each in best.items())}"])
 
 
-def grid(alpha: float, *, as_json: bool) -> str:
-    """The best N by the lower bound, over batch sizes and shifts: the paper's simulation."""
+def _grid(alpha: float, *, as_json: bool) -> str:
+    """Return the best N by the lower bound, over batch sizes and shifts: the paper's simulation."""
+    from covshift.shift.simulation import simulate
+
     result = simulate(alpha=alpha)
     if as_json:
         names = ("shifts", "ratios", "n", "N", "lower", "upper", "best")
@@ -52,14 +93,14 @@ def grid(alpha: float, *, as_json: bool) -> str:
     return "\n".join(lines)
 
 
-def _say(name: str, best: Best) -> str:
+def _say(name: str, best: "Best") -> str:
     symbol = {"lower": "L", "upper": "U", "expected": "E[W²]"}[name]
     return f"{best.prior:.3g} by {symbol}"
 
 
 def _number(value: float) -> float | str:
-    """JSON knows no infinity."""
-    return float(value) if np.isfinite(value) else "inf"
+    """Return a number that JSON can hold: it knows no infinity."""
+    return float(value) if math.isfinite(value) else "inf"
 
 
 def _nested(values: Any) -> Any:

@@ -1,94 +1,55 @@
-"""What `covshift train` does with its arguments."""
+"""`covshift train`: a network of ours, by its recipe."""
 
-import signal
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from types import FrameType
+from typing import Annotated
 
-import torch
+import typer
 
-from covshift.data import cifar10
-from covshift.support.errors import CovshiftError, Stopped
-from covshift.support.progress import progress_bar
-from covshift.training.card import export
-from covshift.training.feed import ArrayFeed, Feed
-from covshift.training.folder_feed import FolderFeed
-from covshift.training.recipe import Recipe, find
-from covshift.training.state import Epoch, steps_per_epoch
-from covshift.training.train import train
+from covshift.cli import options
+from covshift.support.errors import CovshiftError
+
+_ITS_OWN = "the recipe's own"
 
 
-def choose(name: str, epochs: int | None, rate: float | None) -> Recipe:
-    """A recipe, with another number of epochs or learning rate where one is given.
+def command(
+    name: Annotated[str, typer.Argument(help="Recipe, e.g. resnet20 or resnet20-augmix.")],
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for checkpoint, weights and card.", show_default="runs/NAME")
+    ] = None,
+    data: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Folder with CIFAR-10 or ImageNet.", show_default="CIFAR-10, fetched once"),
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Seed of weights, order and augmentation.")] = 0,
+    epochs: Annotated[
+        int | None, typer.Option(min=1, metavar="NUMBER", help="Number of passes over the data.", show_default=_ITS_OWN)
+    ] = None,
+    rate: Annotated[float | None, typer.Option(help="Highest learning rate.", show_default=_ITS_OWN)] = None,
+    device: options.Device = "auto",
+    threads: options.Threads = None,
+) -> None:
+    """Train a network by a recipe; the same command resumes after an interruption.
 
-    >>> choose("resnet20", epochs=3, rate=None).epochs
-    3
+    Examples:
+    covshift train resnet20
+
+    covshift train resnet20-augmix --seed 1 --out runs/augmix-1
+
+    covshift train resnet50-fixup --data imagenet/ --device cuda
     """
+    from covshift.training import session
+    from covshift.training.recipe import find
+
+    if not 0 <= seed < 2**63:
+        raise CovshiftError(f"expected --seed from 0 to 2^63 - 1, got {seed}")
     recipe = find(name)
-    return replace(recipe, epochs=epochs or recipe.epochs, rate=recipe.rate if rate is None else rate)
-
-
-def run(
-    recipe: Recipe,
-    folder: Path,
-    *,
-    data: Path | None,
-    seed: int,
-    device: str,
-    threads: int | None,
-    say: Callable[[str], None],
-) -> str:
-    """Train by a recipe, and say in one line what came out."""
-    if threads is not None:
-        torch.set_num_threads(threads)
-    try:
-        feed = open_feed(recipe, data)
-    except KeyboardInterrupt:
-        raise Stopped("stopped before training; what is fetched is kept, and the same command goes on") from None
-    steps = steps_per_epoch(recipe, feed) * recipe.epochs
-
-    def report(row: Epoch) -> None:
-        look = "" if row.test_error is None else f", test error {row.test_error:.2%}"
-        speed = f"{len(feed) / row.seconds:.0f} images/s"
-        say(f"epoch {row.epoch}/{recipe.epochs}: loss {row.loss:.4f}, train error {row.train_error:.2%}{look}, {speed}")
-
-    with _interrupts() as stop, progress_bar(f"training {recipe.name}", steps) as advance:
-        trained = train(recipe, feed, folder, seed=seed, device=device, stop=stop, report=report, advance=advance)
-    if not trained.done:
-        raise Stopped(f"stopped; the checkpoint is in {folder}, and the same command goes on from there")
-    weights = export(trained.network, recipe, feed, seed, trained.history, folder)
-    return f"{recipe.name}: clean error {trained.history[-1].test_error:.2%}, weights and card in {weights.parent}"
-
-
-def open_feed(recipe: Recipe, data: Path | None) -> Feed:
-    """The images of a recipe."""
-    if recipe.data == "cifar10":
-        return ArrayFeed(cifar10.load("train", data), cifar10.load("test", data), recipe.augment)
-    if data is None:
-        raise CovshiftError(f"{recipe.name} needs an ImageNet folder with train/ and val/; name it: --data DIR")
-    return FolderFeed(data)
-
-
-@contextmanager
-def _interrupts() -> Iterator[Callable[[], bool]]:
-    """Ask whether the user wants to stop: the first Ctrl-C or SIGTERM waits for the step to end, a second does not."""
-    wanted = threading.Event()
-    if threading.current_thread() is not threading.main_thread():
-        yield wanted.is_set
-        return
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-
-    def handle(number: int, frame: FrameType | None) -> None:
-        wanted.set()
-        signal.signal(number, before[signal.Signals(number)])
-
-    for number in before:
-        signal.signal(number, handle)
-    try:
-        yield wanted.is_set
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+    recipe = replace(recipe, epochs=epochs or recipe.epochs, rate=recipe.rate if rate is None else rate)
+    if recipe.data != "cifar10" and data is None:
+        raise CovshiftError(f"{name} needs an ImageNet folder with train/ and val/; name it: --data DIR")
+    folder = out or Path("runs") / name
+    typer.echo(
+        session.train_and_export(
+            recipe, folder, data=data, seed=seed, device=device, threads=threads, say=options.write_error
+        )
+    )

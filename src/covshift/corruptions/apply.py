@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numpy as np
 
-from covshift.corruptions.registry import category, implementation
+from covshift.corruptions.registry import category, implementation, severity_constants
 from covshift.corruptions.seeding import Rng, Streams
 from covshift.corruptions.severity import FROST_SCALE, SEVERITY, nearest_size
 from covshift.corruptions.textures import Frost, textures
@@ -51,7 +51,7 @@ def corrupt(
 
     Args:
         images: NumPy uint8, HWC or NHWC, or torch uint8, CHW or NCHW; RGB, at least 16 px a side.
-        name: One of `covshift.corruptions.names("all")`.
+        name: One of `covshift.corruptions.names("all")`, or one that was registered.
         severity: 1 to 5.
         seed: Another seed draws other noise.
         indices: The images' positions in their data set; 0, 1, 2 … by default.
@@ -73,7 +73,7 @@ def corrupt(
     size = nearest_size(*batch.shape[1:3]) if constants is None else constants
     if not isinstance(size, Hashable) or size not in SEVERITY:
         raise CovshiftError(f"expected constants for one of {', '.join(map(str, SEVERITY))} px, got {size!r}")
-    values = SEVERITY[size][name][level - 1]
+    values = severity_constants(name, size)[level - 1]
     if name == "frost":
         values = (*values, textures(frost, FROST_SCALE[size], *batch.shape[1:3]))
     if rng is not None and not isinstance(rng, np.random.Generator | np.random.RandomState):

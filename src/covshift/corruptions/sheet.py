@@ -1,11 +1,14 @@
 """The contact sheet: one image under every corruption at every severity."""
 
+from pathlib import Path
+
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
 from covshift.corruptions.apply import corrupt
 from covshift.corruptions.registry import names
 from covshift.support.arrays import Array
+from covshift.support.images import quality_for, read, write
 
 LABEL, GAP = 150, 4
 
@@ -30,3 +33,9 @@ def contact_sheet(image: Array, *, tile: int = 112, seed: int = 0, frost: str = 
             result = Image.fromarray(corrupt(image, name, severity, seed=seed, frost=frost))
             sheet.paste(result.resize((tile, tile), Image.Resampling.BOX), (left, top))
     return np.asarray(sheet)
+
+
+def write_sheet(source: Path, target: Path, *, crop: bool = True, seed: int = 0, frost: str = "procedural") -> None:
+    """Draw the contact sheet of one picture, as a JPEG or a lossless picture by the name of the target."""
+    quality = quality_for(target, 85)
+    write(contact_sheet(read(source, crop=crop), seed=seed, frost=frost), target, quality)

@@ -15,7 +15,7 @@ from covshift.corruptions.textures import frost_source
 from covshift.support.device import cores
 from covshift.support.errors import CovshiftError
 from covshift.support.files import replacing
-from covshift.support.images import SUFFIXES, check_quality, read, write
+from covshift.support.images import SUFFIXES, check_quality, quality_for, read, write
 
 SETTINGS = "covshift-corrupt.json"
 """The file in a tree that says how its pictures were made."""
@@ -103,7 +103,7 @@ def write_tree(
             image = read(source / files[index], crop=recipe.crop)
         except CovshiftError as error:
             if not skip_broken:
-                raise CovshiftError(f"{error}; mend or remove it, or go on without it: --skip-broken") from error
+                raise CovshiftError(f"{error}; mend or remove it, or leave it out with `skip_broken=True`") from error
             advance(len(missing))
             return None
         for name, severity in missing:
@@ -120,6 +120,18 @@ def write_tree(
     broken = tuple(source / files[i] for i, count in zip(mine, made, strict=True) if count is None)
     written = sum(count for count in made if count is not None)
     return Report(written, len(recipe.cells) * (len(mine) - len(broken)) - written, broken)
+
+
+def write_picture(source: Path, target: Path, recipe: Recipe) -> None:
+    """Corrupt one picture at its own size; the recipe must hold one corruption at one severity."""
+    if len(recipe.cells) != 1:
+        raise CovshiftError(
+            f"expected one corruption at one severity for one picture, got {len(recipe.cells)} combinations of them"
+        )
+    name, severity = recipe.cells[0]
+    quality = quality_for(target, recipe.quality)
+    image = corrupt(read(source, crop=False), name, severity, seed=recipe.seed, frost=recipe.frost)
+    write(image, target, quality)
 
 
 def _check(recipe: Recipe, files: Sequence[Path]) -> None:

@@ -103,7 +103,7 @@ CATALOG = (
         ),
         "Apache-2.0 (code); the images are ImageNet's",
         "download five archives, about 70 GB, and unpack; or make it: covshift corrupt val/ imagenet-c/ --all; "
-        "mixed ImageNet-C needs no files of its own: covshift bench --mixed",
+        "mixed ImageNet-C needs no files of its own: covshift bench run --mixed",
     ),
     Source(
         "imagenet-a:DIR",

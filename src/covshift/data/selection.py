@@ -163,7 +163,7 @@ class Selection:
         images = self.data.read(condition, indices, self._prepare)
         for image in images:
             if isinstance(image, CovshiftError) and not self._skip_broken:
-                raise CovshiftError(f"{image}; mend or remove it, or say --skip-broken") from image
+                raise CovshiftError(f"{image}; mend or remove it, or leave it out with `skip_broken=True`") from image
         return [None if isinstance(image, CovshiftError) else image for image in images]
 
     def _stack(self, images: Sequence[Array]) -> Array:
@@ -171,7 +171,7 @@ class Selection:
         if len(shapes) > 1:
             sizes = " and ".join(f"{width} x {height}" for height, width, _ in sorted(shapes)[:2])
             raise CovshiftError(
-                f"expected images of one size, got {sizes} px; give the model a size to crop to: --size"
+                f"expected images of one size, got {sizes} px; give the model a size to crop to, e.g. `size=224`"
             )
         return np.stack(images)
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from covshift.bench.methods import parse_method
+from covshift.bench.methods import FULL, NONE, parse_method
 from covshift.bench.results.metrics import Rate, rate
 from covshift.data import CLEAN
 from covshift.doctor.case import Case
@@ -69,8 +69,8 @@ def statistics(case: Case) -> Finding | None:
     """Whether there is anything that can be adapted."""
     if case.has_statistics:
         return None
-    text = "the model holds no statistics of its training data: no method but none can be run"
-    return Finding("warning", text, "--methods none, or a model with batch normalisation")
+    text = f"the model holds no statistics of its training data: no method but {NONE} can be run"
+    return Finding("warning", text, f"--methods {NONE}, or a model with batch normalisation")
 
 
 def adaptation(case: Case) -> Finding | None:
@@ -81,7 +81,7 @@ def adaptation(case: Case) -> Finding | None:
     text = (
         f"on {number} clean images full adaptation takes the error from {percent(none.value)} to {percent(full.value)}"
     )
-    figures = {"none": none.value, "full": full.value, "images": number}
+    figures = {NONE: none.value, FULL: full.value, "images": number}
     if full.low > none.high:
         remedy = "take more images, or keep source statistics with partial: batch:n=…,N=16"
         return Finding("problem" if number < _FEW else "warning", text, remedy, figures)
@@ -95,9 +95,9 @@ def _clean_errors(case: Case) -> tuple[Rate, Rate, int]:
     """From the run where it has them and images come as they should, else measured on what is looked at."""
     look = right(case)
     rows = {} if case.store is None else {row.cell: row for row in case.store.rows()}
-    found = [rows.get(f"{CLEAN}/{method}") for method in ("none", "full")]
+    found = [rows.get(f"{CLEAN}/{method}") for method in (NONE, FULL)]
     if look == case.declared and all(found):
         none, full = (rate(row.top1_errors, row.images) for row in found if row)
         return none, full, found[0].images if found[0] else 0
-    full = case.evaluate(parse_method("full"), look)
+    full = case.evaluate(parse_method(FULL), look)
     return case.trial(look).rate, full, len(case.selection)

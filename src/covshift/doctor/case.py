@@ -8,7 +8,7 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
-from covshift.bench.evaluate import Evaluator, masked
+from covshift.bench.evaluate import Evaluator
 from covshift.bench.methods import Method
 from covshift.bench.results.metrics import Rate, rate
 from covshift.bench.results.store import Store
@@ -21,6 +21,7 @@ from covshift.doctor.readings import explained
 from covshift.doctor.trial import NO_CLASS, Look, Trial
 from covshift.models import Model
 from covshift.support.arrays import Array
+from covshift.support.classes import restrict
 from covshift.support.errors import CovshiftError
 
 _SIZES = 64  # images whose size is looked at
@@ -107,7 +108,7 @@ class Case:
         with torch.inference_mode():
             for images, classes in self._inputs(look):
                 logits = module(images)
-                answers = masked(logits, self.data.among).argmax(1)
+                answers = restrict(logits, self.data.among).argmax(1)
                 predictions.append(torch.where(logits.isfinite().all(1), answers, NO_CLASS).cpu().numpy())
                 labels.append(classes)
                 self._advance(len(classes))

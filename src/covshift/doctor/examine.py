@@ -52,7 +52,7 @@ class Report(NamedTuple):
         return [name for name, finding in self.findings.items() if finding.level == "problem"]
 
 
-def examine(model: str, data: str, *, limit: int | None = None, device: str = "auto", show: bool = False) -> Report:
+def examine(model: str, data: str, *, limit: int | None = None, device: str = "auto", progress: bool = False) -> Report:
     """Look for common mistakes in a model, images and how they are put together.
 
     Args:
@@ -60,27 +60,27 @@ def examine(model: str, data: str, *, limit: int | None = None, device: str = "a
         data: as for `covshift.data.open_data`.
         limit: how many images to look at; by default 512, and 128 where they are larger than 64 px.
         device: auto, cpu, cuda or mps.
-        show: whether to show progress on a terminal.
+        progress: whether to show progress on a terminal.
     """
-    return _examine(Settings.read({"model": model, "data": data, "device": device}), None, limit, show)
+    return _examine(Settings.read({"model": model, "data": data, "device": device}), None, limit, progress)
 
 
-def examine_run(folder: Path, *, limit: int | None = None, device: str | None = None, show: bool = False) -> Report:
+def examine_run(folder: Path, *, limit: int | None = None, device: str | None = None, progress: bool = False) -> Report:
     """The same for the model and images of a run, and for the run itself."""
     store = Store(folder)
     settings = store.run.settings
     if device is not None:
         settings = settings.model_copy(update={"device": device})
-    return _examine(settings, store, limit, show)
+    return _examine(settings, store, limit, progress)
 
 
-def _examine(settings: Settings, store: Store | None, limit: int | None, show: bool) -> Report:
+def _examine(settings: Settings, store: Store | None, limit: int | None, progress: bool) -> Report:
     data = open_data(settings.data)
     model = open_model_of(settings)
     limit = min(limit or _enough(model, data), settings.limit or len(data))
     # A fixed order, whatever the run's: checks compare looks at the same images, not batches of them.
     subset = settings.model_copy(update={"limit": limit, "order": "shuffled", "skip_broken": True})
-    with progress_bar("examining", None, show=show) as advance:
+    with progress_bar("examining", None, show=progress) as advance:
         case = Case(make_evaluator(subset, model, data, Screen(False)), settings, store, advance)
         found = {name: check(case) for name, check in CHECKS.items()}
     findings = {name: finding for name, finding in found.items() if finding is not None}

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from covshift.bench.methods import PARTIAL_PRIOR, Method
+from covshift.bench.methods import PARTIAL_PRIOR, Method, Prior
 from covshift.data.base import Labels
 from covshift.data.selection import Order, choose
 from covshift.doctor.case import Case
@@ -29,7 +29,7 @@ def changed(case: Case) -> Finding | None:
     if not other:
         return Finding("ok", f"model {run.model_digest[:12]} and data {run.data_digest[:12]} are those of the run")
     text = "; ".join(f"the {name} is another one: {digests}" for name, digests in other.items())
-    return Finding("problem", text, "put back what the run was made with, or run it again into another --out")
+    return Finding("problem", text, "put back what the run was made with, or run it again into another folder")
 
 
 def unfinished(case: Case) -> Finding | None:
@@ -39,7 +39,7 @@ def unfinished(case: Case) -> Finding | None:
     names = case.store.run.settings.plan.all_names()
     left = len(set(names) - case.store.done())
     text = f"{len(names) - left} of {plural(len(names), 'cell')} are done"
-    return Finding("warning" if left else "ok", text, "the same covshift bench again goes on" if left else "")
+    return Finding("warning" if left else "ok", text, "the same covshift bench run again goes on" if left else "")
 
 
 def order(case: Case) -> Finding | None:
@@ -63,7 +63,7 @@ def order(case: Case) -> Finding | None:
     errors = [_error(case, method, each) for each in (settings.order, "shuffled")]
     text += f"; {method.name} has error {percent(errors[0])}, {percent(errors[1])} if shuffled"
     figures |= {"error": errors[0], "mended_error": errors[1]}
-    return Finding("problem", text, "--order shuffled, into another --out", figures)
+    return Finding("problem", text, "--order shuffled, into another folder", figures)
 
 
 def variety(labels: Labels, window: int) -> float:
@@ -78,10 +78,15 @@ def variety(labels: Labels, window: int) -> float:
 
 def _smallest_batch(case: Case) -> Method | None:
     """The method of the run that suffers most from sorted images, with N."""
-    small = [method for method in case.settings.all_methods if method.n is not None and method.kind != "none"]
+    small = [method for method in case.settings.all_methods if method.adapts and method.n is not None]
     if not small:
         return None
-    return min(small, key=lambda method: (method.n or 0, method.prior or 0)).with_prior(PARTIAL_PRIOR)
+    return min(small, key=lambda method: (method.n or 0, _weight(method.prior))).with_prior(PARTIAL_PRIOR)
+
+
+def _weight(prior: Prior | None) -> float:
+    """Return N as a number to sort by; one that each layer chooses counts as the usual one."""
+    return PARTIAL_PRIOR if prior == "auto" else prior or 0
 
 
 def _error(case: Case, method: Method, order: Order) -> float:

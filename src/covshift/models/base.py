@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from covshift.core.places import holds_statistics
+from covshift.models.architecture import Norm, family, norm_kind
 from covshift.models.preprocess import Preprocess
 from covshift.support.errors import CovshiftError
 
@@ -81,6 +82,16 @@ class Model:
                 values = tensor.detach().cpu().contiguous().reshape(-1)
                 sha.update(values.view(torch.uint8).numpy().data if len(values) else b"")
         return sha.hexdigest()
+
+    @property
+    def family(self) -> str:
+        """The family of its architecture, e.g. ResNet; else the name of its class."""
+        return family(self.module)
+
+    @property
+    def norm(self) -> Norm:
+        """How it normalises: batch, group, layer, instance, fixup or none."""
+        return norm_kind(self.module)
 
     @property
     def params(self) -> int:

@@ -1,8 +1,5 @@
 """`py:MODULE:FUNCTION`: a model that the user's own code makes."""
 
-import importlib
-import sys
-from pathlib import Path
 from types import ModuleType
 
 from torch import nn
@@ -12,6 +9,7 @@ from covshift.models.open import State
 from covshift.models.preprocess import IMAGENET, Preprocess
 from covshift.models.query import KEYS
 from covshift.support.errors import CovshiftError, unknown
+from covshift.support.plugins import failed, import_users
 from covshift.support.uri import Uri
 
 AS_IT_IS = IMAGENET.with_(size=0, resize=0)
@@ -25,7 +23,7 @@ def load(uri: Uri) -> Model:
     if not (module_name and colon and name):
         raise CovshiftError(f"expected py:module:function, e.g. py:nets:resnet20, got {uri.text!r}")
     text = f"py:{uri.name}"
-    made = _make(text, _import(text, module_name), name)
+    made = _make(text, import_users(module_name, text), name)
     if isinstance(made, Model):
         return Model(text, made.module, made.preprocess)
     module, preprocess = made if isinstance(made, tuple) and len(made) == 2 else (made, AS_IT_IS)
@@ -42,23 +40,6 @@ def architecture(uri: Uri, state: State, classes: int | None) -> Model:
     return load(uri)
 
 
-def _import(text: str, name: str) -> ModuleType:
-    here = str(Path.cwd())
-    if here not in sys.path:
-        sys.path.insert(0, here)  # as `python -m` does
-    importlib.invalidate_caches()
-    try:
-        return importlib.import_module(name)
-    except ModuleNotFoundError as error:
-        if error.name is not None and (name == error.name or name.startswith(f"{error.name}.")):
-            raise CovshiftError(
-                f"there is no Python module {name!r} for {text}; put it in {here} or install it"
-            ) from error
-        raise _failed(text, "cannot be imported", error) from error
-    except Exception as error:
-        raise _failed(text, "cannot be imported", error) from error
-
-
 def _make(text: str, module: ModuleType, name: str) -> object:
     if not hasattr(module, name):
         raise unknown(f"function in {module.__name__}", name, (known for known in vars(module) if known[0] != "_"))
@@ -72,8 +53,4 @@ def _make(text: str, module: ModuleType, name: str) -> object:
     except CovshiftError:
         raise
     except Exception as error:
-        raise _failed(text, "failed", error) from error
-
-
-def _failed(text: str, what: str, error: Exception) -> CovshiftError:
-    return CovshiftError(f"{text} {what}: {type(error).__name__}: {error}")
+        raise failed(text, "failed", error) from error

@@ -1,14 +1,9 @@
-"""What `covshift models` shows: what can be opened, and how much of it is normalisation."""
+"""The models that can be opened, and how much of each is normalisation."""
 
-import json
-import sys
 from fnmatch import fnmatchcase
 from functools import partial
 from importlib import import_module
 from typing import Any, NamedTuple
-
-from rich.console import Console
-from rich.table import Table
 
 from covshift.models.base import count
 from covshift.models.open import SOURCES
@@ -17,7 +12,6 @@ from covshift.support.errors import CovshiftError
 from covshift.support.progress import progress_bar
 
 _LISTED = ("builtin", "torchvision", "zoo")
-_HINT = "timm's: covshift models 'timm:resnet*'; checkpoints: file:PATH?arch=…; your own code: py:module:function"
 
 
 class Row(NamedTuple):
@@ -31,12 +25,12 @@ class Row(NamedTuple):
     about: dict[str, Any] = {}  # noqa: RUF012
 
     def as_dict(self) -> dict[str, Any]:
-        """For programs; a source may know more of its models."""
+        """Return the row as a dictionary, with what else a source knows of its models."""
         return {name: value for name, value in self._asdict().items() if name != "about"} | self.about
 
 
 def find(pattern: str | None = None) -> list[Row]:
-    """The models whose URI or name fits a shell pattern or, without stars, contains it.
+    """Return the models whose URI or name fits a shell pattern or, without stars, contains it.
 
     timm's are thousands, and looked through only by a pattern that begins with "timm:".
 
@@ -68,22 +62,3 @@ def _fits(uri: str, pattern: str) -> bool:
     if not set(pattern) & set("*?["):
         return pattern in uri
     return fnmatchcase(uri, pattern) or fnmatchcase(uri.partition(":")[2], pattern)
-
-
-def show(pattern: str | None, *, as_json: bool) -> None:
-    """Write the list to stdout, as a table for people or as JSON for programs."""
-    rows = find(pattern)
-    if as_json:
-        sys.stdout.write(json.dumps([row.as_dict() for row in rows], indent=2) + "\n")
-        return
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    table.add_column("model", no_wrap=True)
-    for title in ("parameters", "of BN", "share"):
-        table.add_column(title, justify="right", no_wrap=True)
-    table.add_column("weights", overflow="fold")  # last, so that the numbers are whole on a narrow screen
-    for row in rows:
-        share = f"{row.bn_params / row.params:.2%}"
-        table.add_row(row.uri, f"{row.params:,}", f"{row.bn_params:,}", share, ", ".join(row.weights))
-    # In a pipe there is no edge to break lines at.
-    Console(width=None if sys.stdout.isatty() else 200).print(table)
-    Console(stderr=True).print(_HINT, style="dim", highlight=False, markup=False)

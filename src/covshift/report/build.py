@@ -1,4 +1,4 @@
-"""What `covshift report` does with its arguments."""
+"""`report`: from run folders to a page, files for publication and a README."""
 
 import os
 import shlex
@@ -7,17 +7,24 @@ from pathlib import Path
 from typing import NamedTuple
 
 from covshift.bench.measure import Shift, measure, read_shift
-from covshift.cli.bench import read_baseline
+from covshift.bench.summary import read_baseline
 from covshift.report.bundle import check_installed
+from covshift.report.criterion import criterion
 from covshift.report.gather import Gathered, Result, gather
-from covshift.report.metric import metric
 from covshift.report.page import page
 from covshift.report.parts import Section
 from covshift.report.publication import write_files
 from covshift.report.readme import as_readme
-from covshift.report.sections import architectures, batches, comparison, distances, natural, overview
-from covshift.report.sections import bounds as theory
-from covshift.report.sections import by_corruption as corruptions
+from covshift.report.sections import (
+    architectures,
+    batches,
+    bounds,
+    by_corruption,
+    comparison,
+    distances,
+    natural,
+    overview,
+)
 from covshift.report.sections.samples import Samples, samples
 from covshift.support.errors import CovshiftError, plural
 from covshift.support.files import replacing
@@ -33,67 +40,70 @@ def report(
     files: bool = True,
     readme: str | os.PathLike[str] | None = None,
     measure_images: int | None = None,
-    say: Callable[[str], None] = lambda note: None,
+    progress: bool = True,
+    notify: Callable[[str], None] = lambda note: None,
 ) -> Path:
     """Write a report on run folders.
 
     Args:
-        runs: the folders, or folders that hold some.
+        runs: run folders, or folders that hold some.
         out: the folder to write to.
         baseline: a run to measure mCE against, in AlexNet's place.
-        compare: begin with a comparison; there must be two runs.
+        compare: whether to begin with a comparison of the runs, of which there must be two.
         images: whether to show images of the conditions, where the data can be opened.
         files: whether to write every figure as SVG, PDF and PNG, and every table as CSV, Markdown and LaTeX, too.
-        readme: a Markdown file to write summary and tables to.
-        measure_images: first measure on so many images how far the conditions of each run are from the source, and
-            keep that in its folder; by default what is kept there is shown.
-        say: is told what was left out, and why; the page says it, too.
+        readme: a Markdown file to write the summary and the tables to.
+        measure_images: the number of images on which to measure first how far the conditions of each run are from the
+            source; the measurements are kept in its folder. By default those that are kept there are shown.
+        progress: whether to show progress while measuring.
+        notify: called with each note on what was left out, and why; the page has these notes, too.
 
     Returns:
-        The page.
+        The path of the page.
     """
     check_installed()
     if not runs:
         raise CovshiftError("expected run folders, e.g. covshift report runs/r18 --out report")
-    found = gather([Path(run) for run in runs], read_baseline(Path(baseline)) if baseline else None)
-    shifts = _shifts(found.results, measure_images)
-    notes = (*found.notes, *shifts.notes)
+    gathered = gather([Path(run) for run in runs], read_baseline(Path(baseline)) if baseline else None)
+    shifts = _shifts(gathered.results, measure_images, progress=progress)
+    notes = (*gathered.notes, *shifts.notes)
     options = {"--out": out, "--baseline": baseline, "--readme": readme}
-    measuring = _measuring(runs, options, compare)
-    made = [*(_compared(found) if compare else ()), *sections(found.results, shifts.found, measuring)]
+    command = _measuring_command(runs, options, compare)
+    content = [*(_compared(gathered) if compare else ()), *sections(gathered.results, shifts.measured, command)]
     for note in notes:
-        say(note)
+        notify(note)
     if readme is not None:
-        _write(Path(readme), as_readme(_title(found), found.results, made))
+        _write(Path(readme), as_readme(_title(gathered), gathered.results, content))
     if files:
-        write_files(made, Path(out))
-    shown = samples(found.results) if images else Samples((), "they were not asked for")
+        write_files(content, Path(out))
+    pictures = samples(gathered.results) if images else Samples((), "they were not requested")
     index = Path(out) / "index.html"
-    _write(index, page(_title(found), found.results, made, shown, notes))
+    _write(index, page(_title(gathered), gathered.results, content, pictures, notes))
     return index
 
 
 def written_readme(runs: Sequence[str | os.PathLike[str]]) -> str:
-    """The Markdown that `report` writes with `readme`, to compare."""
-    found = gather([Path(run) for run in runs])
-    return as_readme(_title(found), found.results, sections(found.results, _shifts(found.results).found))
+    """Return the Markdown that `report` writes to `readme`."""
+    gathered = gather([Path(run) for run in runs])
+    measured = _shifts(gathered.results).measured
+    return as_readme(_title(gathered), gathered.results, sections(gathered.results, measured))
 
 
 class Shifts(NamedTuple):
-    """What was measured, by the name of the result, and what could not be."""
+    """The measurements by the name of the result, and notes on those that failed."""
 
-    found: dict[str, Shift]
+    measured: dict[str, Shift]
     notes: tuple[str, ...]
 
 
-def _shifts(results: Sequence[Result], images: int | None = None) -> Shifts:
-    found: dict[str, Shift] = {}
+def _shifts(results: Sequence[Result], images: int | None = None, *, progress: bool = True) -> Shifts:
+    measured: dict[str, Shift] = {}
     notes = []
     for result in results:
         if images is not None:
-            shift = measure(result, images)
+            shift = measure(result, images, progress=progress)
             if shift is None:
-                notes.append(f"{result.name} has no layer with statistics, there is no distance to measure")
+                notes.append(f"{result.name} has no layer with statistics, so there is no distance to measure")
         else:
             try:
                 shift = read_shift(result)
@@ -101,22 +111,22 @@ def _shifts(results: Sequence[Result], images: int | None = None) -> Shifts:
                 notes.append(f"left out: {error}")
                 continue
         if shift is not None:
-            found[result.name] = shift
-    return Shifts(found, tuple(notes))
+            measured[result.name] = shift
+    return Shifts(measured, tuple(notes))
 
 
-def _compared(found: Gathered) -> list[Section]:
-    if len(found.results) != 2:
-        got = ", ".join(result.name for result in found.results)
-        why = "".join(f"; {note}" for note in found.notes)
-        raise CovshiftError(f"expected two runs to compare, got {len(found.results)} ({got}){why}")
-    return [comparison.section(*found.results)]
+def _compared(gathered: Gathered) -> list[Section]:
+    if len(gathered.results) != 2:
+        names = ", ".join(result.name for result in gathered.results)
+        reasons = "".join(f"; {note}" for note in gathered.notes)
+        raise CovshiftError(f"expected two runs to compare, got {len(gathered.results)} ({names}){reasons}")
+    return [comparison.section(*gathered.results)]
 
 
-def _measuring(
+def _measuring_command(
     runs: Sequence[str | os.PathLike[str]], options: Mapping[str, str | os.PathLike[str] | None], compare: bool
 ) -> str:
-    """The command of this report with --measure: one about fewer runs would take its place."""
+    """Return the command of this report with --measure; a report on fewer runs would take the place of this one."""
     given = [word for name, value in options.items() if value is not None for word in (name, os.fspath(value))]
     words = ["covshift", "report", *(os.fspath(run) for run in runs), *given, *(["--compare"] if compare else [])]
     return shlex.join([*words, "--measure", "1000"])
@@ -130,22 +140,30 @@ def _write(file: Path, text: str) -> None:
 def sections(
     results: Sequence[Result], shifts: Mapping[str, Shift] | None = None, measuring: str = distances.MEASURE
 ) -> list[Section]:
-    """All that is shown of the results; `measuring` is the command for what was not measured yet."""
-    measured, found = shifts or {}, metric(results)
+    """Return all sections on these results, in the order in which the page shows them.
+
+    A section's module holds its tables and figures, so that a new one is added there and nowhere else.
+
+    Args:
+        results: what the sections are about.
+        shifts: the measurements of those that were measured, by name.
+        measuring: the command that measures the others.
+    """
+    measured, by = shifts or {}, criterion(results)
     return [
         overview.section(results),
-        corruptions.section(results),
-        batches.section(results, found),
-        architectures.section(results, measured, found),
+        by_corruption.section(results),
+        batches.section(results, by),
+        architectures.section(results, measured, by),
         natural.section(results),
         distances.section(results, measured, measuring),
-        theory.section(results, measured, found, measuring),
+        bounds.section(results, measured, by, measuring),
     ]
 
 
-def _title(found: Gathered) -> str:
-    runs = [result.name for result in found.results]
+def _title(gathered: Gathered) -> str:
+    runs = [result.name for result in gathered.results]
     if len(runs) <= 3:
         return f"Covariate shift: {', '.join(runs)}"
-    models = len({result.run.model_digest for result in found.results})
+    models = len({result.run.model_digest for result in gathered.results})
     return f"Covariate shift: {plural(models, 'model')}" + ("" if models == len(runs) else f" in {len(runs)} runs")

@@ -1,4 +1,4 @@
-"""Vega and all that belongs to it as one script, so that the page needs no network."""
+"""Vega with all of its parts as one script, so that the page needs no network."""
 
 from importlib.metadata import version
 from importlib.util import find_spec
@@ -18,7 +18,7 @@ def check_installed() -> None:
 
 
 def vega() -> str:
-    """The script; putting it together takes seconds, so it is kept in the cache folder."""
+    """Return the script, which takes seconds to put together and is kept in the cache folder."""
     import vl_convert
 
     kept = home() / "report" / f"vega-{version('vl-convert-python')}.js"

@@ -1,4 +1,4 @@
-"""How far two error rates are apart, with an interval."""
+"""`Difference`: how far two error rates are apart, with an interval."""
 
 import math
 from collections.abc import Iterable
@@ -21,10 +21,10 @@ class Difference(NamedTuple):
 
 
 def difference(first: Rate, second: Rate) -> Difference:
-    """`second` minus `first`, with Newcombe's interval, which is made of Wilson's.
+    """Return `second` minus `first`, with Newcombe's interval, which is made of Wilson's.
 
-    It takes the two for independent. Rates on the same images rise and fall together, so for these it is too wide
-    rather than too narrow.
+    The interval is that of independent rates. Rates on the same images rise and fall together, so for these it is too
+    wide rather than too narrow.
 
     >>> from covshift.bench.results.metrics import rate
     >>> [round(value, 4) for value in difference(rate(48, 80), rate(56, 70))]  # Newcombe's example, turned round
@@ -37,7 +37,7 @@ def difference(first: Rate, second: Rate) -> Difference:
 
 
 def mean_difference(differences: Iterable[Difference]) -> Difference:
-    """The mean over conditions that share their images: the interval is as wide as if they erred together."""
-    found = list(differences)
-    value, low, high = (math.fsum(column) / len(found) for column in zip(*found, strict=True))
+    """Return the mean over conditions that share their images; its interval is as wide as if they erred together."""
+    listed = list(differences)
+    value, low, high = (math.fsum(column) / len(listed) for column in zip(*listed, strict=True))
     return Difference(value, low, high)

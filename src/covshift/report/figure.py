@@ -1,23 +1,23 @@
-"""`Figure`: a chart as a Vega-Lite specification with the rows behind it; and how all charts look."""
+"""`Figure`: a chart as a Vega-Lite specification with the rows behind it; and the look of all charts."""
 
-import csv
-import io
 import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from covshift.bench.methods import FULL, NONE, PARTIAL
 from covshift.bench.results.metrics import Rate
+from covshift.support.writers import csv_text
 
 if TYPE_CHECKING:
     import altair
 
-Row = Mapping[str, Any]
+Datum = Mapping[str, Any]
 Spec = dict[str, Any]
 
 WIDTH = 460
-"""Of a chart in files, in px; on the page it takes the width that there is."""
+"""The width of a chart in files, in px; on the page it takes the width that there is."""
 
-# Okabe and Ito's colours, which also people who are colour-blind can tell apart, without black and yellow.
+# Okabe and Ito's colours, which colour-blind readers can distinguish, too, without black and yellow.
 BLUE, ORANGE, GREEN, RED, PINK, SKY = "#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9"
 COLOURS = (BLUE, ORANGE, GREEN, PINK, SKY, RED, "#8C8C8C", "#AA7744", "#6F63BB", "#7FA000")
 # Shapes with an area, as filled ones are drawn; one fewer than colours, so that pairs of both last for 90 names.
@@ -32,7 +32,7 @@ SHAPES = (
     "triangle-left",
     "wedge",
 )
-METHOD_COLOURS = {"none": ORANGE, "partial": SKY, "full": BLUE}
+METHOD_COLOURS = {NONE: ORANGE, PARTIAL: SKY, FULL: BLUE}
 KIND_COLOURS = {"noise": BLUE, "blur": ORANGE, "weather": GREEN, "digital": PINK, "clean": "#8C8C8C"}
 
 UNADAPTED = "no adaptation"
@@ -78,10 +78,10 @@ class Figure(NamedTuple):
     """A chart.
 
     Attributes:
-        name: of its files.
+        name: the name of its files.
         title: one line.
-        caption: what is to be seen, and how it is measured.
-        spec: what Vega-Lite draws; colours of text are `currentColor`, and the width may be "container".
+        caption: what it shows, and how that is measured.
+        spec: the Vega-Lite specification; colours of text are `currentColor`, and the width may be "container".
         rows: the data behind it.
         wide: whether it takes a whole line of the page.
     """
@@ -90,21 +90,21 @@ class Figure(NamedTuple):
     title: str
     caption: str
     spec: Spec
-    rows: tuple[Row, ...]
+    rows: tuple[Datum, ...]
     wide: bool = False
 
     def as_csv(self) -> str:
-        """The data behind the chart."""
-        return as_csv(self.rows)
+        """Return the data behind the chart, for a file that a spreadsheet may open."""
+        return rows_as_csv(self.rows)
 
     @property
     def dataset(self) -> str | None:
-        """The name under which the specification holds these data; None where it holds others."""
+        """The name under which the specification holds the same text; None where it holds another."""
         text = self.as_csv()
         return next((name for name, held in self.spec.get("datasets", {}).items() if held == text), None)
 
     def on_paper(self) -> Spec:
-        """The specification for files: in black on white, of a width of its own."""
+        """Return the specification for files: in black on white, with a width of its own."""
         spec: Spec = json.loads(json.dumps(self.spec).replace(f'"{_INK}"', '"#222222"'))
         spec["config"]["background"] = "white"
         if spec.get("width") == "container":
@@ -117,11 +117,11 @@ def figure(
     title: str,
     caption: str,
     chart: "altair.TopLevelMixin",
-    rows: Sequence[Row],
+    rows: Sequence[Datum],
     *,
     wide: bool = False,
 ) -> Figure:
-    """A figure of an altair chart."""
+    """Return a figure of an altair chart."""
     import altair
 
     with altair.data_transformers.enable("default", max_rows=None):
@@ -133,7 +133,7 @@ def figure(
 
 
 def in_percent(rate: Rate) -> dict[str, float]:
-    """The columns of a rate: its value and its interval.
+    """Return the columns of a rate: its value and its interval.
 
     >>> in_percent(Rate(0.5, 0.4038, 0.5962))
     {'error': 50.0, 'low': 40.38, 'high': 59.62}
@@ -141,39 +141,37 @@ def in_percent(rate: Rate) -> dict[str, float]:
     return {name: round(100 * value, 3) for name, value in zip(("error", "low", "high"), rate, strict=True)}
 
 
-def data(rows: Sequence[Row]) -> Any:
-    """Rows as a chart takes them: as CSV, which is a fraction of the size of a list of objects."""
+def data(rows: Sequence[Datum]) -> Any:
+    """Return rows as a chart takes them: as CSV, which is a fraction of the size of a list of objects."""
     import altair
 
     numbers = {name for row in rows for name, value in row.items() if isinstance(value, int | float)}
     parse = dict.fromkeys(sorted(numbers), "number")
-    return altair.InlineData(values=as_csv(rows), format=altair.CsvDataFormat(type="csv", parse=parse))
+    return altair.InlineData(
+        values=rows_as_csv(rows, formulas=True), format=altair.CsvDataFormat(type="csv", parse=parse)
+    )
 
 
-def as_csv(rows: Sequence[Row]) -> str:
-    r"""Rows as CSV, with a column for every name that one of them has.
+def rows_as_csv(rows: Sequence[Datum], *, formulas: bool = False) -> str:
+    r"""Return rows as CSV, with a column for every name that one of them has.
 
-    >>> as_csv([{"model": "a", "n": 8}, {"model": "b"}])
+    >>> rows_as_csv([{"model": "a", "n": 8}, {"model": "b"}])
     'model,n\na,8\nb,\n'
     """
     columns = list(dict.fromkeys(name for row in rows for name in row))
-    file = io.StringIO()
-    writer = csv.DictWriter(file, columns, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return file.getvalue()
+    return csv_text([columns, *([row.get(name) for name in columns] for row in rows)], formulas=formulas)
 
 
 def batch_sizes() -> Any:
-    """The axis of n."""
+    """Return the axis of n."""
     import altair
 
     axis = altair.Axis(grid=False, labelOverlap=True, labelSeparation=4, format="~d")
     return altair.X("n:Q", title="batch size n", scale=altair.Scale(type="log", base=2, nice=False), axis=axis)
 
 
-def over_batch_sizes(rows: Sequence[Row], title: str) -> "altair.TopLevelMixin":
-    """`error` over `n`, a colour for each `model`, and dashes for each `prior`, of which `UNADAPTED` comes last."""
+def over_batch_sizes(rows: Sequence[Datum], title: str) -> "altair.TopLevelMixin":
+    """Draw `error` over `n`, a colour for each `model`, dashes for each `prior`, of which `UNADAPTED` comes last."""
     import altair as alt
 
     models, priors = (list(dict.fromkeys(str(row[name]) for row in rows)) for name in ("model", "prior"))
@@ -195,7 +193,7 @@ def over_batch_sizes(rows: Sequence[Row], title: str) -> "altair.TopLevelMixin":
 
 
 def legend(names: Sequence[str], symbol: str | None = None, title: str | None = None) -> Any:
-    """A legend in as many columns as fit a phone."""
+    """Return a legend in as many columns as fit a phone."""
     import altair
 
     columns = max(1, _PHONE // (26 + 7 * max(len(name) for name in names)))
@@ -206,7 +204,7 @@ def legend(names: Sequence[str], symbol: str | None = None, title: str | None = 
 
 
 def palette(names: Sequence[str], known: Mapping[str, str] | None = None) -> Any:
-    """A scale that gives every name its colour: a known one, or the next that is free."""
+    """Return a scale that gives every name its colour: a known one, or the next that is free."""
     import altair
 
     free = [colour for colour in COLOURS if colour not in (known or {}).values()] or list(COLOURS)
@@ -216,7 +214,7 @@ def palette(names: Sequence[str], known: Mapping[str, str] | None = None) -> Any
 
 
 def by_prior(**given: Any) -> Any:
-    """Colours for N, from few to many; the ends of the scheme are left out, dark on dark and light on light."""
+    """Return colours for N, from few to many, without the ends of the scheme, dark on dark and light on light."""
     import altair
 
     shades = altair.Scale(scheme=altair.SchemeParams(name="plasma", extent=[0.2, 0.85]))
@@ -224,7 +222,7 @@ def by_prior(**given: Any) -> Any:
 
 
 def shapes(names: Sequence[str]) -> Any:
-    """A scale that gives every name its shape, for those who cannot tell colours."""
+    """Return a scale that gives every name its shape, for readers who cannot distinguish colours."""
     import altair
 
     return altair.Scale(domain=list(names), range=[SHAPES[place % len(SHAPES)] for place in range(len(names))])

@@ -1,4 +1,4 @@
-"""`Result`: a run folder as the report sees it, and how the folders are found."""
+"""`Result`: a run folder as the report sees it, and `gather`, which reads the folders."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -7,26 +7,26 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
-from covshift.bench.methods import SCENARIOS, parse_method
+from covshift.bench.methods import FULL, NONE, PARTIAL, SCENARIOS, BatchMethod, Prior, stored_method
 from covshift.bench.results.metrics import AS_PUBLISHED, Baseline, Rate, mce, mean_rate, rate
 from covshift.bench.results.store import Row, Run, Store
+from covshift.bench.results.table import CorruptionGroups, grouped
 from covshift.bench.suite import run_folders
-from covshift.corruptions import names
-from covshift.data.condition import CLEAN, SEVERITIES, Condition
+from covshift.data.condition import CLEAN, MIXED, SEVERITIES, Condition
 from covshift.report.difference import Difference, difference, mean_difference
 from covshift.support.errors import CovshiftError
 
 
 @dataclass(frozen=True)
 class Result:
-    """What a run has found so far.
+    """The results of a run so far.
 
     Attributes:
-        name: short, and no other result of the report has it.
-        folder: where the run is.
-        run: what it is.
-        rows: its finished cells.
-        yardstick: what mCE is measured against; None where that means nothing.
+        name: a short name that no other result of the report has.
+        folder: the folder of the run.
+        run: the settings of the run, and what else its rows depend on.
+        rows: the finished cells.
+        yardstick: the baseline of mCE; None where mCE means nothing.
     """
 
     name: str
@@ -38,54 +38,60 @@ class Result:
     @cached_property
     def table(self) -> dict[str, dict[Condition, Row]]:
         """Rows by method and condition."""
-        found: dict[str, dict[Condition, Row]] = {}
+        table: dict[str, dict[Condition, Row]] = {}
         for row in self.rows:
-            found.setdefault(row.method, {})[Condition(row.corruption, row.severity)] = row
-        return found
+            table.setdefault(row.method, {})[Condition(row.corruption, row.severity)] = row
+        return table
 
     @cached_property
     def methods(self) -> tuple[str, ...]:
-        """The methods that have rows, in the order of the settings; those that only N was searched with come last."""
+        """The methods that have rows, in the order of the settings; those that only served to choose N come last."""
         asked = [name for name in self.run.settings.methods if name in self.table]
         return tuple(dict.fromkeys([*asked, *self.table]))
 
     @cached_property
+    def corruptions(self) -> CorruptionGroups:
+        """The corruptions of the run by their part in the benchmark, users' own among them."""
+        in_rows = [row.corruption for row in self.rows if row.corruption not in (CLEAN.corruption, MIXED.corruption)]
+        return grouped([*self.run.settings.corruptions, *in_rows])
+
+    @cached_property
     def planned(self) -> tuple[Condition, ...]:
-        """The corrupted conditions that results are means of: those of the test corruptions, else of all there are."""
+        """The corrupted conditions that means are taken over: those of the test corruptions, else of all there are."""
         settings = self.run.settings
-        chosen = [name for name in settings.corruptions if name in names("test")] or settings.corruptions
+        chosen = grouped(settings.corruptions).test or settings.corruptions
         return tuple(Condition(name, severity) for name in chosen for severity in settings.severities)
 
     @cached_property
     def shared(self) -> tuple[Condition, ...]:
-        """Those of them that are done by every scenario of the run that has begun with them."""
+        """The planned conditions that are done by every scenario of the run that has begun with them."""
         done = [set(self.table[name]) & set(self.planned) for name in SCENARIOS if name in self.table]
         begun = [each for each in done if each]
         return tuple(c for c in self.planned if begun and all(c in each for each in begun))
 
     @cached_property
     def left(self) -> int:
-        """How many cells are not done yet."""
+        """The number of cells that are not done yet."""
         return len(set(self.run.settings.plan.all_names()) - {row.cell for row in self.rows})
 
     @property
     def natural(self) -> bool:
-        """Whether the run is about images as they are."""
+        """Whether the run is on images as they are only."""
         return not self.run.settings.corruptions
 
     @property
     def image_count(self) -> int:
-        """How many images the run was shown in a condition."""
+        """The number of images in a condition."""
         return self.run.image_count
 
     @property
     def subset_seed(self) -> int | None:
-        """The seed that its images were drawn with; None where they are all there are."""
+        """The seed that the images were drawn with; None where the run has all images of its data."""
         return self.run.settings.seed if self.image_count < self.run.data_images else None
 
     @property
     def images(self) -> tuple[object, ...]:
-        """What says which images the run was shown."""
+        """What identifies the images of the run: two runs with the same have the same images."""
         return (self.run.data_digest, self.image_count, self.subset_seed)
 
     @cached_property
@@ -94,83 +100,86 @@ class Result:
         return self.adapted_in(self.shared)
 
     def adapted_in(self, conditions: Sequence[Condition]) -> str | None:
-        """The method that stands for adaptation: full, else partial, else the last one that is not `none`."""
-        usable = [name for name in self.methods if name not in ("none", "reverse") and self.mean(name, conditions)]
-        return next((name for name in ("full", "partial") if name in usable), usable[-1] if usable else None)
+        """Return the method that stands for adaptation: full, else partial, else the last one that adapts."""
+        usable = [name for name in self.methods if stored_method(name).repairs and self.mean(name, conditions)]
+        return next((name for name in (FULL, PARTIAL) if name in usable), usable[-1] if usable else None)
 
     @property
     def adaptable(self) -> bool:
         """Whether the model is known to hold statistics: other methods than `none` take them."""
-        return any(method.kind != "none" for method in self.run.settings.all_methods)
+        return any(method.adapts for method in self.run.settings.all_methods)
 
     @cached_property
-    def prior(self) -> float | None:
-        """N of partial adaptation."""
-        return next((row.prior for row in self.rows if row.method == "partial"), None)
+    def prior(self) -> Prior | None:
+        """The prior N of partial adaptation."""
+        return next((row.prior for row in self.rows if row.method == PARTIAL), None)
 
     def rate(self, method: str, condition: Condition = CLEAN, *, top5: bool = False) -> Rate | None:
-        """The error of a method in a condition."""
+        """Return the error of a method in a condition."""
         row = self.table.get(method, {}).get(condition)
         return _rate(row.top5_errors if top5 else row.top1_errors, row.images) if row else None
 
     def mean(self, method: str, conditions: Sequence[Condition] | None = None) -> Rate | None:
-        """The mean error of a method over conditions, `shared` ones by default; None where it lacks one of them."""
+        """Return the mean error of a method over conditions, by default `shared`; None where it lacks one of them."""
         wanted = self.shared if conditions is None else conditions
         rates = [self.rate(method, condition) for condition in wanted]
-        found = [each for each in rates if each is not None]
-        return mean_rate(found) if found and len(found) == len(wanted) else None
+        known = [rate for rate in rates if rate is not None]
+        return mean_rate(known) if known and len(known) == len(wanted) else None
 
     def over(self, method: str, corruption: str) -> Rate | None:
-        """The mean error of a method over the severities of a corruption."""
+        """Return the mean error of a method over the severities of a corruption."""
         return self.mean(method, [Condition(corruption, severity) for severity in self.run.settings.severities])
 
     def gain(self, method: str, conditions: Sequence[Condition] | None = None) -> Difference | None:
-        """What a method changes in the mean error over conditions, `shared` ones by default."""
+        """Return by how much a method changes the mean error over conditions, by default `shared`."""
         wanted = self.shared if conditions is None else conditions
-        pairs = [(self.rate("none", condition), self.rate(method, condition)) for condition in wanted]
-        found = [difference(before, after) for before, after in pairs if before and after]
-        return mean_difference(found) if found and len(found) == len(wanted) else None
+        pairs = [(self.rate(NONE, condition), self.rate(method, condition)) for condition in wanted]
+        differences = [difference(before, after) for before, after in pairs if before and after]
+        return mean_difference(differences) if differences and len(differences) == len(wanted) else None
 
     def mce(self, method: str) -> float | None:
-        """The mean corruption error of a method, 1 for the yardstick."""
+        """Return the mean corruption error of a method, which is 1 for the yardstick."""
         if self.yardstick is None or self.run.settings.severities != SEVERITIES:
             return None
         rows = self.table.get(method, {})
         return mce({c: row.top1_errors / row.images for c, row in rows.items()}, self.yardstick)
 
     def on_holdout(self, method: str) -> float | None:
-        """What N is chosen by: the error on the holdout corruptions, in units of the yardstick's where there is one."""
+        """Return the error on the holdout corruptions, which N is chosen by, relative to the yardstick if any."""
         weights = self.yardstick.errors if self.yardstick else {}
         rates = [(self.rate(method, c), weights.get(c.corruption, 1.0)) for c in self.run.settings.plan.holdout]
-        found = [rate.value / weight for rate, weight in rates if rate is not None]
-        return math.fsum(found) if found and len(found) == len(rates) else None
+        shares = [rate.value / weight for rate, weight in rates if rate is not None]
+        return math.fsum(shares) if shares and len(shares) == len(rates) else None
 
     @cached_property
     def batches(self) -> dict[tuple[int, float], str]:
-        """The methods with statistical batches of n images and a prior of N, by (n, N); N = ∞ is no adaptation."""
-        parsed = {name: parse_method(name) for name in self.methods if name.startswith("batch:")}
-        found = {(each.n or 0, each.prior or 0.0): name for name, each in parsed.items()}
-        return {key: name for key, name in found.items() if math.isfinite(key[1])}
+        """The methods with statistical batches of n images and a finite prior N, by (n, N)."""
+        methods: dict[tuple[int, float], str] = {}
+        for name in self.methods:
+            method = stored_method(name)
+            if isinstance(method, BatchMethod) and method.n and isinstance(method.prior, int | float):
+                methods[method.n, float(method.prior)] = name
+        return {(n, prior): name for (n, prior), name in methods.items() if math.isfinite(prior)}
 
 
 class Gathered(NamedTuple):
-    """The results, and what has to be said of folders that could not be read."""
+    """The results, and notes on folders that could not be read."""
 
     results: tuple[Result, ...]
     notes: tuple[str, ...]
 
 
 def gather(paths: Iterable[Path], baseline: Baseline | None = None) -> Gathered:
-    """Read run folders.
+    """Read the results of run folders.
 
     Args:
         paths: run folders, or folders that hold some.
-        baseline: what mCE is measured against; by default AlexNet, on ImageNet.
+        baseline: the baseline of mCE; by default AlexNet on ImageNet, and none on other data.
     """
     folders: dict[Path, Path] = {}  # each once, however it is spelled
     for path in paths:
         if not path.is_dir():
-            raise CovshiftError(f"there is no run in {path}: expected a folder that covshift bench --out has made")
+            raise CovshiftError(f"there is no run in {path}: expected a folder that covshift bench run --out has made")
         for folder in run_folders(path):
             folders.setdefault(folder.resolve(), folder)
     notes, stores = [], []
@@ -181,7 +190,7 @@ def gather(paths: Iterable[Path], baseline: Baseline | None = None) -> Gathered:
             if store.rows():
                 stores.append(store)
             else:
-                notes.append(f"{folder} has no finished cell yet; `covshift bench --status {folder}` tells more")
+                notes.append(f"{folder} has no finished cell yet; `covshift bench status {folder}` shows its progress")
         except CovshiftError as error:
             notes.append(f"left out: {error}")
     if not stores:
@@ -197,7 +206,7 @@ def gather(paths: Iterable[Path], baseline: Baseline | None = None) -> Gathered:
 def _check_methods(store: Store) -> None:
     for name in dict.fromkeys(row.method for row in store.rows()):
         try:
-            parse_method(name)
+            stored_method(name)
         except CovshiftError as error:
             raise CovshiftError(
                 f"{store.folder} has rows of a method that this covshift cannot read: {error}"
@@ -206,12 +215,12 @@ def _check_methods(store: Store) -> None:
 
 @lru_cache(maxsize=1 << 16)
 def _rate(errors: int, images: int) -> Rate:
-    """The same rates are asked for again and again, by every table and figure."""
+    """Return a rate; every table and figure needs the same ones, so they are kept."""
     return rate(errors, images)
 
 
 def _labels(folders: Sequence[Path]) -> list[str]:
-    """The folders' names, with as much of the path as it takes to tell them apart."""
+    """Return the folders' names, with as much of the path as it takes to distinguish them."""
     whole = [folder.resolve().parts for folder in folders]
     for depth in range(1, max(map(len, whole)) + 1):
         labels = [Path(*parts[-depth:]).as_posix() for parts in whole]

@@ -1,65 +1,46 @@
-"""What names say: files, families of architectures, and how a model is normalised."""
+"""Names in a report: of files, of models and their families, and of the ways to normalise."""
 
 import re
 
 from covshift.report.gather import Result
 
-_FAMILIES = {
-    "wide_?resnet|wrn": "Wide ResNet",
-    "resnext": "ResNeXt",
-    "se_?resnet|resnest": "ResNet, attention",
-    "resnet": "ResNet",
-    "densenet": "DenseNet",
-    "mnasnet": "MNASNet",
-    "mobilenet": "MobileNet",
-    "shufflenet": "ShuffleNet",
-    "googlenet": "GoogLeNet",
-    "inception": "Inception",
-    "vgg": "VGG",
-    "efficientnet": "EfficientNet",
-    "regnet": "RegNet",
-    "convnext": "ConvNeXt",
-}
-_NORMS = {"GN": r"([-_.]|(?<=\d))(gn|group_?norm)(?![a-z])", "Fixup": r"[-_.]?fixup"}
-WITHOUT = tuple(_NORMS)
+NORMS = {"batch": "BN", "group": "GN", "layer": "LN", "instance": "IN", "fixup": "Fixup"}
+"""Ways to normalise as tables name them, by the names that runs record."""
+
+WITHOUT = ("GN", "LN", "Fixup")
 """Ways to normalise that hold no statistics, so that there is nothing to adapt."""
+
+_NORM_WORDS = r"([-_.]|(?<=\d))(gn|group_?norm)(?![a-z])|[-_.]?fixup"
 _LARGE = r"(?<![a-z])(wsl|ig\d|ig-|instagram|swsl|ssl_yfcc|in2[12]k|laion|clip(?![a-z])|jft|noisy_?student)"
 
 
 def file_name(result: Result) -> str:
-    """The result's name, fit for a file; names that differ do so as files, too."""
+    """Return the result's name, fit for a file; different names stay different."""
     return re.sub(r"[^\w.-]", lambda odd: "-" if odd[0] == "/" else f"-{ord(odd[0]):x}-", result.name)
 
 
 def model_name(result: Result) -> str:
-    """The model without its source: `resnet20` of `builtin:resnet20`.
+    """Return the model's name without its source: `resnet20` of `builtin:resnet20`.
 
-    A file or a function says less of itself than the run that someone named.
+    The name of a file or a function means less than that of the run, which someone chose.
     """
     source, _, name = result.run.settings.model.partition(":")
     return result.name if source in ("file", "py") or not name else name.partition("?")[0]
 
 
 def family(result: Result) -> str:
-    """The architecture's family, else the model's own name."""
-    name = model_name(result).lower()
-    return next((word for pattern, word in _FAMILIES.items() if re.search(pattern, name)), model_name(result))
+    """Return the family of the model's architecture, as the run recorded it."""
+    return result.run.model_family
 
 
 def norm(result: Result) -> str:
-    """How the model is normalised: GN or Fixup by its name, BN where it was adapted or its family has it; else ""."""
-    name = model_name(result).lower()
-    found = next((word for word, pattern in _NORMS.items() if re.search(pattern, name)), "")
-    usual = family(result) in {*_FAMILIES.values()} - {"VGG", "ConvNeXt"}
-    return found or ("BN" if result.adaptable or usual or re.search(r"[-_.]bn(?![a-z])", name) else "")
+    """Return how the model is normalised, e.g. "BN", as the run recorded it; "" where that is not known."""
+    return NORMS.get(result.run.model_norm, result.run.model_norm)
 
 
 def without_norm(result: Result) -> str:
-    """The model's name without the word for its normalisation: what compares with each other."""
-    name = model_name(result)
-    for pattern in _NORMS.values():
-        name = re.sub(pattern, "", name, flags=re.IGNORECASE)
-    return name
+    """Return the model's name without the word for its normalisation: models of the same name are compared."""
+    return re.sub(_NORM_WORDS, "", model_name(result), flags=re.IGNORECASE)
 
 
 def large_scale(result: Result) -> bool:

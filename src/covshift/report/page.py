@@ -1,4 +1,4 @@
-"""`index.html`: one file that holds everything it shows."""
+"""`index.html`: one file that holds everything that it shows."""
 
 import json
 from collections.abc import Sequence
@@ -13,7 +13,8 @@ from covshift.report.gather import Result
 from covshift.report.parts import Gap, Part, Section
 from covshift.report.sections.overview import sentence
 from covshift.report.sections.samples import Samples
-from covshift.report.sheet import FORMATS, Sheet, as_html
+from covshift.support.tables import Table
+from covshift.support.writers import FILES, as_html
 
 _HERE = Path(__file__).parent
 _KINDS = {"csv": "text/csv", "md": "text/markdown", "tex": "text/x-tex"}
@@ -29,7 +30,7 @@ class Fact(NamedTuple):
 def page(
     title: str, results: Sequence[Result], sections: Sequence[Section], samples: Samples, notes: Sequence[str]
 ) -> str:
-    """The whole page."""
+    """Return the whole page as HTML."""
     import jinja2
 
     environment = jinja2.Environment(autoescape=True, trim_blocks=True, undefined=jinja2.StrictUndefined)
@@ -51,27 +52,27 @@ def page(
 
 
 def facts(result: Result) -> list[Fact]:
-    """The settings and versions of a run, those that were left alone left out."""
+    """Return the settings and versions of a run, without settings that have their defaults."""
     run, folder = result.run, result.folder.resolve().name
     chosen = run.settings.model_dump(exclude_defaults=True)
-    found = {
+    values = {
         "folder": folder,
         "command": run.settings.command(folder),
         "model digest": run.model_digest[:16],
         "parameters": f"{run.model_params:,}",
         "data": f"{run.settings.data}, {run.data_images:,} images, digest {run.data_digest}",
-        **{name: _say(value) for name, value in chosen.items() if name != "data"},
-        "preprocessing": _say(run.preprocess),
+        **{name: _words(value) for name, value in chosen.items() if name != "data"},
+        "preprocessing": _words(run.preprocess),
         "cells": f"{len(result.rows)} done, {result.left} left" if result.left else f"{len(result.rows)}, all done",
         "versions": ", ".join(f"{name} {number}" for name, number in run.versions.items()),
         "revision": run.revision or "",
     }
-    return [Fact(name, value) for name, value in found.items() if value]
+    return [Fact(name, value) for name, value in values.items() if value]
 
 
-def _say(value: Any) -> str:
+def _words(value: Any) -> str:
     if isinstance(value, dict):
-        return ", ".join(f"{key} {_say(each)}" for key, each in value.items())
+        return ", ".join(f"{key} {_words(each)}" for key, each in value.items())
     if isinstance(value, list | tuple):
         return " ".join(map(str, value))
     return str(value)
@@ -86,12 +87,12 @@ class Download(NamedTuple):
     dataset: str = ""
 
 
-def downloads(part: Sheet | Figure) -> list[Download]:
-    """What can be saved of a table or a figure; data that a chart holds anyway are found there by the page's script."""
+def downloads(part: Table | Figure) -> list[Download]:
+    """Return what can be saved of a table or figure; the page's script reads data that a chart holds from the chart."""
     if isinstance(part, Figure):
         name = f"{part.name}.csv"
         return [_download(name, part.as_csv()) if part.dataset is None else Download(name, "csv", "", part.dataset)]
-    return [_download(f"{part.name}.{ending}", write(part)) for ending, write in FORMATS.items()]
+    return [_download(f"{part.name}.{ending}", write(part)) for ending, write in FILES.items()]
 
 
 def _download(name: str, text: str) -> Download:

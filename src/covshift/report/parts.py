@@ -1,4 +1,4 @@
-"""What a page is made of: sections of tables, figures, and gaps that say how to fill them."""
+"""The parts of a page: sections of tables, figures, and gaps with the commands that fill them."""
 
 import shlex
 from collections.abc import Sequence
@@ -6,16 +6,16 @@ from typing import NamedTuple
 
 from covshift.report.figure import Figure
 from covshift.report.gather import Result
-from covshift.report.sheet import Sheet
+from covshift.support.tables import Table
 
 
 class Gap(NamedTuple):
     """A table or figure that the runs do not give.
 
     Attributes:
-        title: what it would be.
-        reason: what is missing.
-        command: that would fill it.
+        title: the title of what is missing.
+        reason: what the runs lack.
+        command: the command that fills the gap.
     """
 
     title: str
@@ -24,24 +24,32 @@ class Gap(NamedTuple):
 
 
 def lacking(title: str, reason: str, results: Sequence[Result], each: str = "", then: str = "") -> Gap:
-    """A gap that these results leave: what to run for each of them, where RUN is the folder, and what to run then."""
-    told = f"{reason} ({', '.join(result.name for result in results)})" if results else reason
+    """Return a gap with the commands that fill it.
+
+    Args:
+        title: the title of what is missing.
+        reason: what the results lack.
+        results: those that lack it.
+        each: a command to run for each of them, in which RUN stands for the folder.
+        then: a command to run after these.
+    """
+    whose = f"{reason} ({', '.join(result.name for result in results)})" if results else reason
     folders = [shlex.quote(str(result.folder)) for result in results] or ["RUN"]
     commands = [each.replace("RUN", folder) for folder in folders]
-    return Gap(title, told, "\n".join(filter(None, [*commands, then])))
+    return Gap(title, whose, "\n".join(filter(None, [*commands, then])))
 
 
-Part = Sheet | Figure | Gap
+Part = Table | Figure | Gap
 
 
 class Section(NamedTuple):
     """Parts under one heading.
 
     Attributes:
-        name: for links.
+        name: the anchor of links.
         title: the heading.
-        text: what they show, for someone who has not read the paper.
-        parts: in the order in which they are shown.
+        text: what the parts show, for someone who has not read the paper.
+        parts: tables, figures and gaps, in the order in which they are shown.
     """
 
     name: str

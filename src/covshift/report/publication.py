@@ -7,21 +7,22 @@ from pathlib import Path
 
 from covshift.report.figure import Figure
 from covshift.report.parts import Section
-from covshift.report.sheet import FORMATS, Sheet
 from covshift.support.files import replacing
+from covshift.support.tables import Table
+from covshift.support.writers import FILES
 
 _LIST = ".files"  # what this report wrote: a folder may hold other files, which are left alone
 _SCALE = 2  # pixels of a PNG for each px of the figure
 
 
 def write_files(sections: Sequence[Section], out: Path) -> None:
-    """Write them to the folders `figures` and `tables`, and delete what only the report before wrote there."""
+    """Write figures and tables to folders of these names; delete files that only the previous report wrote there."""
     written: list[Path] = []
     for part in (part for section in sections for part in section.parts):
         if isinstance(part, Figure):
             written += _write_figure(part, out / "figures")
-        elif isinstance(part, Sheet):
-            for ending, write in FORMATS.items():
+        elif isinstance(part, Table):
+            for ending, write in FILES.items():
                 written.append(_write(out / "tables" / f"{part.name}.{ending}", write(part).encode()))
     names = {f"{file.parent.name}/{file.name}" for file in written}
     listed = out / _LIST
@@ -32,17 +33,17 @@ def write_files(sections: Sequence[Section], out: Path) -> None:
 
 
 def svg(figure: Figure) -> str:
-    """The figure on white, the same bytes for the same rows."""
+    """Return the figure on white as SVG, the same bytes for the same rows."""
     import vl_convert
 
     # Names of clipping paths are counted up from figure to figure.
-    found = vl_convert.vegalite_to_svg(json.dumps(figure.on_paper()))
+    drawn = vl_convert.vegalite_to_svg(json.dumps(figure.on_paper()))
     numbers: dict[str, str] = {}
 
     def name(match: re.Match[str]) -> str:
         return numbers.setdefault(match[0], f"{match[1]}{len(numbers)}")
 
-    return re.sub(r"\b(clip|gradient)_?(\d+)", name, found)
+    return re.sub(r"\b(clip|gradient)_?(\d+)", name, drawn)
 
 
 def _write_figure(figure: Figure, folder: Path) -> list[Path]:

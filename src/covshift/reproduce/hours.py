@@ -15,26 +15,26 @@ from covshift.support.device import choose_device
 from covshift.support.uri import parse
 
 _OVERHEAD = 1.2
-"""Adapting takes a little more than a pass."""
+"""Time of an adapted pass over that of a plain one, about."""
 
 
 def hours(runs: Mapping[str, Settings], cells: Mapping[str, int]) -> dict[str, float]:
-    """The hours that so many cells of each run take, reading images not counted."""
+    """Return the hours that each run takes for its number of cells, without the time to read images."""
     device = {settings.device for settings in runs.values()}
-    speed = measure(device.pop()) if device else 1.0
-    work = {name: cells[name] * images(settings) * flops(settings) for name, settings in runs.items()}
+    speed = device_speed(device.pop()) if device else 1.0
+    work = {name: cells[name] * images_per_cell(settings) * flops(settings) for name, settings in runs.items()}
     return {name: _OVERHEAD * each / speed / 3600 for name, each in work.items()}
 
 
-def images(settings: Settings) -> int:
-    """How many images go through the model in a cell."""
+def images_per_cell(settings: Settings) -> int:
+    """Return the number of images that pass through the model in a cell."""
     entry = find(parse(settings.data, "data set", "imagenet:DIR").source)
     known = (entry.images if entry else 0) or 10_000
     return min(known, settings.limit or known)
 
 
 def flops(settings: Settings) -> float:
-    """The work of one image."""
+    """Return the floating-point operations for one image."""
     uri = parse(settings.model, "model", "zoo:resnet50")
     if uri.source != "zoo":
         return _builtin_flops(uri.name)
@@ -61,8 +61,8 @@ def _count(module: torch.nn.Module, image: torch.Tensor) -> float:
     return float(counter.get_total_flops())
 
 
-def measure(device: str, size: int = 224) -> float:
-    """Operations a second in a ResNet-18 on this device."""
+def device_speed(device: str, size: int = 224) -> float:
+    """Return the floating-point operations a second of a ResNet-18 on this device."""
     where = choose_device(device)
     batch = 4 if where.type == "cpu" else 64  # fewer do not keep a GPU busy
     module = untrained(ENTRIES["resnet18"].build).eval().to(where)

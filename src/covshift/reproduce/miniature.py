@@ -7,14 +7,14 @@ numbers stand beside them to compare who wins and by how much, not to be met.
 from collections.abc import Sequence
 from dataclasses import replace
 
-from covshift.bench.methods import GRID_IMAGES, GRID_PRIORS, SCENARIOS, batch
+from covshift.bench.methods import FULL, GRID_IMAGES, GRID_PRIORS, NONE, SCENARIOS, batch
 from covshift.corruptions import names
-from covshift.reproduce.figures import published_grid
-from covshift.reproduce.resources import BUILTIN
+from covshift.reproduce.locations import BUILTIN
+from covshift.reproduce.paper_figures import published_grid
 from covshift.reproduce.target import Job, Metric, Number, Target
 
 IMAGES = 512
-"""How many of the 10,000 are taken, unless a user says otherwise: the largest n."""
+"""The number of the 10,000 images that are used by default: the largest n."""
 
 MIDDLE = (3,)
 """The severities that n and N are compared at."""
@@ -53,10 +53,10 @@ def _robust() -> Target:
 
 def _normalisations() -> Target:
     rows = (
-        ("Fixup", _on("resnet20-fixup", "none"), "none", 72.00),
-        ("GN", _on("resnet20-gn", "none"), "none", 72.35),
-        ("BN", _on("resnet20", "none"), "none", 76.7),
-        ("BN+adapt", _on("resnet20", "full"), "full", 62.2),
+        ("Fixup", _on("resnet20-fixup", NONE), NONE, 72.00),
+        ("GN", _on("resnet20-gn", NONE), NONE, 72.35),
+        ("BN", _on("resnet20", NONE), NONE, 76.7),
+        ("BN+adapt", _on("resnet20", FULL), FULL, 62.2),
     )
     numbers = tuple(
         Number("ResNet-20", column, job.name, Metric("top1", how), value) for column, job, how, value in rows
@@ -66,10 +66,10 @@ def _normalisations() -> Target:
 
 def _controls() -> Target:
     rows = (
-        ("BN w/o adapt", _mixed("resnet20", "none"), "none", 61.08),
-        ("BN w/ adapt", _mixed("resnet20", "full"), "full", 60.87),
-        ("GroupNorm", _mixed("resnet20-gn", "none"), "none", 57.25),
-        ("Fixup", _mixed("resnet20-fixup", "none"), "none", 56.8),
+        ("BN w/o adapt", _mixed("resnet20", NONE), NONE, 61.08),
+        ("BN w/ adapt", _mixed("resnet20", FULL), FULL, 60.87),
+        ("GroupNorm", _mixed("resnet20-gn", NONE), NONE, 57.25),
+        ("Fixup", _mixed("resnet20-fixup", NONE), NONE, 56.8),
     )
     numbers = tuple(Number(label, "mixed", job.name, Metric("top1", how, "mixed"), v) for label, job, how, v in rows)
     jobs = tuple(job for _, job, _, _ in rows)
@@ -102,9 +102,9 @@ def _sample_size() -> Target:
         ("resnet20-augmix", "AugMix", "augmix", 65.27),
     ):
         cells = [(n, prior) for n in GRID_IMAGES for prior in (0, 16)]
-        job = _on_middle(model, "none", *(batch(n, prior).name for n, prior in cells))
+        job = _on_middle(model, NONE, *(batch(n, prior).name for n, prior in cells))
         jobs.append(job)
-        metric = Metric("top1", "none", severities=MIDDLE)
+        metric = Metric("top1", NONE, severities=MIDDLE)
         numbers.append(Number(label, "no adaptation", job.name, metric, base))
         for n, prior in cells:
             value = grid.get((theirs, n, float(prior)))
@@ -114,17 +114,17 @@ def _sample_size() -> Target:
 
 
 def _architectures(networks: Sequence[str]) -> Target:
-    jobs = tuple(_on(model, "none", "full") for model in networks if not model.endswith(("-gn", "-fixup")))
+    jobs = tuple(_on(model, NONE, FULL) for model in networks if not model.endswith(("-gn", "-fixup")))
     numbers = tuple(
-        Number(job.model, method, job.name, Metric("top1", method)) for job in jobs for method in ("none", "full")
+        Number(job.model, method, job.name, Metric("top1", method)) for job in jobs for method in (NONE, FULL)
     )
     return Target("figure3", "All networks with batch statistics", jobs, numbers, "the paper shows points, no numbers")
 
 
 def miniature(networks: Sequence[str]) -> tuple[Target, ...]:
-    """All of it that these networks can show."""
+    """Return the tables and figures that can be made with these networks."""
     every = (_robust(), _normalisations(), _controls(), _grid(), _sample_size(), _architectures(networks))
-    found = []
+    possible = []
     for target in every:
         jobs = tuple(job for job in target.jobs if job.model in networks)
         runs = {job.name for job in jobs}
@@ -133,5 +133,5 @@ def miniature(networks: Sequence[str]) -> tuple[Target, ...]:
         note += f"; left out, not built in here: {', '.join(left)}" if left else ""
         numbers = tuple(number for number in target.numbers if number.run in runs)
         if jobs:
-            found.append(Target(target.name, target.title, jobs, numbers, note))
-    return tuple(found)
+            possible.append(Target(target.name, target.title, jobs, numbers, note))
+    return tuple(possible)

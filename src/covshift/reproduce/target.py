@@ -1,4 +1,4 @@
-"""What a table or figure of the paper is made of: runs, and numbers that are read off their rows."""
+"""`Target`: a table or figure of the paper as runs, and as numbers that are computed from their rows."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -18,9 +18,9 @@ class Metric(NamedTuple):
 
     Attributes:
         kind: mCE, error or accuracy, all in per cent.
-        method: of the run.
+        method: the name of a method of the run.
         where: "test" for the mean over the test corruptions, "clean", "mixed", or a corruption.
-        severities: of these corruptions.
+        severities: the severities of these corruptions.
     """
 
     kind: Kind
@@ -29,15 +29,15 @@ class Metric(NamedTuple):
     severities: tuple[int, ...] = SEVERITIES
 
     def of(self, rows: Sequence[Row]) -> float | None:
-        """The number, or None where rows are missing."""
+        """Return the number, or None where rows are missing."""
         mine = {Condition(row.corruption, row.severity): row for row in rows if row.method == self.method}
         errors = {
             condition: (row.top5_errors if self.kind == "top5" else row.top1_errors) / row.images
             for condition, row in mine.items()
         }
         if self.kind == "mce":
-            found = metrics.mce(errors)
-            return None if found is None else 100 * found
+            share = metrics.mce(errors)
+            return None if share is None else 100 * share
         wanted = self.conditions
         if not set(wanted) <= errors.keys():
             return None
@@ -46,7 +46,7 @@ class Metric(NamedTuple):
 
     @property
     def conditions(self) -> tuple[Condition, ...]:
-        """The conditions that it is the mean over."""
+        """The conditions that the number is a mean over."""
         if self.where in ("clean", "mixed"):
             return (CLEAN if self.where == "clean" else MIXED,)
         corruptions = names("test") if self.where == "test" else (self.where,)
@@ -54,7 +54,7 @@ class Metric(NamedTuple):
 
 
 class Number(NamedTuple):
-    """A number of a table: its place, where ours comes from, and the paper's, where it is printed."""
+    """A number of a table: its row and column, how ours is computed, and the paper's, where it is printed."""
 
     row: str
     column: str
@@ -70,7 +70,7 @@ class Job:
     Attributes:
         model: a name of the zoo, or of a built-in network.
         data: the name of a data set, e.g. "imagenet-c".
-        settings: of the run, beside these.
+        settings: the other settings of the run.
     """
 
     model: str
@@ -79,7 +79,7 @@ class Job:
 
     @property
     def name(self) -> str:
-        """The run's folder; tables that need the same model on the same conditions share it.
+        """The name of the run's folder; tables that need the same model on the same conditions share it.
 
         A run has all its methods in all its conditions, so others would have more to do than any table needs.
         """
@@ -89,7 +89,7 @@ class Job:
         return f"{self.model}-{self.data}" + mixed + "-holdout" * bool(holdout) + severities
 
     def joined(self, other: "Job") -> "Job":
-        """One run with the methods of both."""
+        """Return one run with the methods of both."""
         methods = dict.fromkeys([*self.settings["methods"], *other.settings["methods"]])
         return Job(self.model, self.data, {**self.settings, "methods": tuple(methods)})
 
@@ -102,7 +102,7 @@ class Target:
         name: e.g. "table1".
         title: what it shows.
         jobs: the runs that it needs.
-        numbers: what is read off them.
+        numbers: what is computed from their rows.
         note: what a reader has to know.
     """
 
@@ -113,7 +113,7 @@ class Target:
     note: str = ""
 
     def only(self, rows: Sequence[str]) -> "Target":
-        """The same for some rows, which are named by parts of their labels, without methods that others need."""
+        """Return the target with the rows whose labels have one of these parts, and only the methods that they need."""
         if not rows:
             return self
         numbers = tuple(n for n in self.numbers if any(part.lower() in n.row.lower() for part in rows))
@@ -127,8 +127,8 @@ class Target:
 
 
 def join(jobs: Sequence[Job]) -> dict[str, Job]:
-    """One run for each model on each data set."""
-    found: dict[str, Job] = {}
+    """Return one run for each model on each data set, by name."""
+    joined: dict[str, Job] = {}
     for job in jobs:
-        found[job.name] = found[job.name].joined(job) if job.name in found else job
-    return found
+        joined[job.name] = joined[job.name].joined(job) if job.name in joined else job
+    return joined

@@ -6,7 +6,7 @@
 import hashlib
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,7 +22,22 @@ from covshift.support.errors import CovshiftError
 from covshift.support.files import replacing
 from covshift.support.progress import progress_bar
 
-GRID = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0)
+GRID = tuple(2.0**power for power in range(11))
+"""The values of N that are tried: 1, 2, 4 … 1024."""
+
+
+def best_prior(errors: Mapping[float, float]) -> float:
+    """Return the N with the least error; of those that tie, the smallest, which follows the images most.
+
+    Args:
+        errors: an error, or a sum of errors, for each N that was tried.
+
+    >>> best_prior({4: 0.25, 1: 0.5, 2: 0.25})
+    2
+    """
+    if not errors:
+        raise CovshiftError("expected the error of one N or more to choose from, got none")
+    return min(sorted(errors), key=errors.__getitem__)
 
 
 @dataclass(frozen=True)
@@ -30,7 +45,7 @@ class Search:
     """What a grid search found.
 
     Attributes:
-        prior: the N with the least mean error over the holdout conditions; the larger one of two that tie.
+        prior: the N with the least mean error over the holdout conditions; the smallest of those that tie.
         errors: the mean error for each N tried.
     """
 
@@ -80,7 +95,7 @@ def search(
     settings = [digest(model), _digest(images, truth, first), size, sorted(policies), chosen, list(severities), seed]
     key = hashlib.sha256(json.dumps(settings).encode()).hexdigest()[:16]
     if (known := _read(cache).get(key)) is not None:
-        return _best({float(prior): error for prior, error in known.items()})
+        return _found({float(prior): error for prior, error in known.items()})
     wrong = dict.fromkeys(policies, 0)
     cells = [(name, level) for name in chosen for level in severities]
     with progress_bar("searching N", len(cells) * len(policies), show=progress) as advance, torch.inference_mode():
@@ -95,11 +110,11 @@ def search(
     if cache is not None:
         with replacing(Path(cache)) as file:
             file.write_text(json.dumps({**_read(cache), key: errors}))
-    return _best(errors)
+    return _found(errors)
 
 
-def _best(errors: dict[float, float]) -> Search:
-    return Search(min(errors, key=lambda prior: (errors[prior], -prior)), errors)
+def _found(errors: dict[float, float]) -> Search:
+    return Search(best_prior(errors), errors)
 
 
 def _read(cache: str | os.PathLike[str] | None) -> dict[str, dict[str, float]]:

@@ -1,6 +1,7 @@
 """Pictures on disk: read any kind as RGB, resize and crop as ImageNet does, write without ever leaving half a file."""
 
 import io
+import os
 from pathlib import Path
 
 import numpy as np
@@ -13,13 +14,21 @@ from covshift.support.files import replacing
 SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp"})
 """What counts as a picture in a folder; the same as in torchvision's ImageFolder."""
 
+FORMATS = ("JPEG", "PNG", "PPM", "BMP", "TIFF", "WEBP")
+"""What is decoded, whatever a file is called; others, such as EPS, would start foreign programs."""
+
+LIMIT = "COVSHIFT_MAX_PIXELS"
+"""The environment variable with the largest number of pixels that a picture may have."""
+
+MOST_PIXELS = 89_478_485
+"""Largest number of pixels by default: 256 MiB as RGB, where Pillow begins to warn."""
 
 LOSSLESS = {".png": "PNG", ".bmp": "BMP", ".tif": "TIFF", ".tiff": "TIFF", ".ppm": "PPM"}
 
 SMALLEST = 16
 """Pixels a side: what the corruptions need."""
 
-_TOO_LARGE = (Image.DecompressionBombError, Image.DecompressionBombWarning)
+_WHITE_16 = 65_535
 
 
 def read(path: Path, *, crop: bool) -> Array:
@@ -33,20 +42,42 @@ def read(path: Path, *, crop: bool) -> Array:
 
 
 def open_rgb(path: Path) -> Image.Image:
-    """A picture, decoded; grey, palette, CMYK and 16-bit pictures become RGB, an alpha channel is dropped."""
+    """Return a decoded picture; grey, palette, CMYK and 16-bit pictures become RGB, an alpha channel is dropped."""
+    limit = _most_pixels()
     try:
-        with Image.open(path) as opened:
+        with Image.open(path, formats=FORMATS) as opened:
+            if opened.width * opened.height > limit:
+                raise CovshiftError(
+                    f"expected at most {limit:,} pixels, got {opened.width} x {opened.height}; "
+                    f"set {LIMIT} to allow more"
+                )
             return rgb(opened)
-    # Pillow's decoders raise these for files that are no pictures, cut short, damaged or larger than it allows.
-    except (OSError, SyntaxError, ValueError, EOFError, *_TOO_LARGE) as error:
-        raise CovshiftError(f"cannot read the picture {path} ({error})") from error
+    except Exception as error:  # a decoder raises whatever a damaged or malicious file makes it hit upon
+        raise CovshiftError(f"cannot read the picture {path} ({error or type(error).__name__})") from error
+
+
+def _most_pixels() -> int:
+    """Return how many pixels a picture may have; Pillow's own limit is raised with ours."""
+    text = os.environ.get(LIMIT)
+    if text is None:
+        return MOST_PIXELS
+    if not text.isdecimal() or int(text) < 1:
+        raise CovshiftError(f"expected {LIMIT} as a number of pixels, such as 200000000, got {text!r}")
+    limit = int(text)
+    Image.MAX_IMAGE_PIXELS = max(limit, MOST_PIXELS)
+    return limit
 
 
 def rgb(picture: Image.Image) -> Image.Image:
-    """Any kind of picture as RGB; 16-bit greys keep their range, an alpha channel is dropped."""
+    """Return any kind of picture as RGB; 16-bit greys keep their range, an alpha channel is dropped."""
+    if picture.mode == "F":
+        raise CovshiftError("its values are floating-point numbers of unknown range; save it with 8 or 16 bits")
     if picture.mode.startswith("I"):
+        values = np.asarray(picture)
+        if values.min() < 0 or values.max() > _WHITE_16:
+            raise CovshiftError("its values are whole numbers beyond 16 bits; save it with 8 or 16 bits")
         # Pillow cuts 16-bit greys off at 255 where it converts them; 257 maps white to white.
-        picture = Image.fromarray((np.asarray(picture).astype(np.uint32) // 257).clip(0, 255).astype(np.uint8))
+        picture = Image.fromarray((values.astype(np.uint32) // 257).astype(np.uint8))
     if picture.mode == "P" and "transparency" in picture.info:
         picture = picture.convert("RGBA")
     return picture.convert("RGB")
@@ -103,3 +134,16 @@ def check_lossless(path: Path) -> str:
         known = ", ".join(LOSSLESS)
         raise CovshiftError(f"expected a name that ends in .jpg, .jpeg, {known}, got {path}")
     return path.suffix.lower()
+
+
+def quality_for(target: Path, quality: int | None) -> int | None:
+    """Return the quality of a JPEG that is to get this name, None for a lossless picture.
+
+    Raises:
+        CovshiftError: if no picture can have this name or quality, before any work is done.
+    """
+    if target.suffix.lower() in {".jpg", ".jpeg"} and quality is not None:
+        check_quality(quality)
+        return quality
+    check_lossless(target)
+    return None

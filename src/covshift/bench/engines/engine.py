@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 
 from covshift.bench.engines.where import Shard
-from covshift.bench.methods import PARTIAL_PRIOR, Method, batch
+from covshift.bench.methods import PARTIAL_PRIOR, Method, Prior, value_text
 from covshift.bench.plan import Cell
 from covshift.bench.results.metrics import choose_prior
 from covshift.bench.results.store import Row, Store
@@ -102,17 +102,17 @@ class Engine(ABC):
         for condition in self._conditions:
             for method in self._chosen if condition in self._plan.holdout else []:
                 cell = Cell(condition, method)
-                tried = Cell(condition, batch(method.n or 1, method.prior or 0))
-                if cell.name not in done and tried.name in rows:
+                tried = [Cell(condition, each).name for each in method.candidates([method.prior])]  # type: ignore[list-item]
+                if cell.name not in done and tried[0] in rows:
                     copied = {"cell": cell.name, "method": method.name, "seconds": 0.0}
-                    self._add(rows[tried.name].model_copy(update=copied))
+                    self._add(rows[tried[0]].model_copy(update=copied))
 
 
-def check_chosen(rows: Sequence[Row], methods: set[str], prior: float) -> None:
+def check_chosen(rows: Sequence[Row], methods: set[str], prior: Prior) -> None:
     """Raise a `CovshiftError` where one of the methods was run with another N than the one to be chosen."""
     for row in rows:
         if row.method in methods and row.prior != prior:
             raise CovshiftError(
-                f"{row.method} was run with N = {row.prior:g} here, and the holdout corruptions now say "
-                f"{prior:g}; use another --out"
+                f"{row.method} was run with N = {value_text(row.prior)} here, and the holdout corruptions now say "
+                f"{value_text(prior)}; use another folder"
             )

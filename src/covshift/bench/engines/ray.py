@@ -38,7 +38,7 @@ def cluster(where: Where) -> Iterator[None]:
     try:
         import ray
     except ImportError:
-        raise CovshiftError("--engine ray needs Ray; install it with: pip install 'covshift[ray]'") from None
+        raise CovshiftError("the engine ray needs Ray; install it with: pip install 'covshift[ray]'") from None
 
     if ray.is_initialized():
         yield

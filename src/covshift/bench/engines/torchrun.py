@@ -1,4 +1,4 @@
-"""One run on the ranks of `torch.distributed`: `torchrun -m covshift bench …` splits every statistical batch over them.
+"""One run on ranks of `torch.distributed`: `torchrun -m covshift bench run …` splits every statistical batch over them.
 
 The first rank runs the engine and writes the rows; before each cell it tells the others which one is next, and all of
 them do their part of it. Statistics are pooled by the core, and counts of errors added up.
@@ -15,7 +15,8 @@ import torch
 import torch.distributed as dist
 
 from covshift.bench.cells import Work
-from covshift.bench.evaluate import Errors, Evaluator, Score
+from covshift.bench.evaluate import Errors, Evaluator
+from covshift.bench.evaluation import Evaluation, Score
 from covshift.bench.methods import Method
 from covshift.bench.plan import Cell
 from covshift.core.ranks import has_ranks, least, telling_others
@@ -138,12 +139,12 @@ class RankEvaluator(Evaluator):
             from_first(Cell(shown.condition, method))
         return super().run(shown, method, target)
 
-    def _run(self, shown: Shown, method: Method, target: Statistics | None, score: Score) -> Statistics | None:
+    def _run(self, method: Method, evaluation: Evaluation, score: Score) -> None:
         # In a stream that is spread the others wait for statistics, and would not hear: they end with this process.
-        in_step = method.kind == "stream" and shown.spread(method.n or 1)
+        in_step = method.in_step(evaluation.shown)
         try:
             with nullcontext() if in_step else telling_others(self.device):
-                target = super()._run(shown, method, target, score)
+                super()._run(method, evaluation, score)
             least(0, self.device)
         except Exception:
             self.failed = True
@@ -153,7 +154,6 @@ class RankEvaluator(Evaluator):
         dist.all_reduce(counts)
         score.images, score.top1, score.top5 = counts.tolist()
         self._advance(score.images - mine)  # what the others have done
-        return target
 
 
 @contextmanager

@@ -29,7 +29,7 @@ class Shard(NamedTuple):
         """
         first, slash, count = text.partition("/")
         if not (slash and first.isdecimal() and count.isdecimal() and int(first) < int(count)):
-            raise CovshiftError(f"expected --shard I/K with I from 0 to K - 1, e.g. 0/4, got {text!r}")
+            raise CovshiftError(f"expected a shard as I/K with I from 0 to K - 1, e.g. 0/4, got {text!r}")
         return cls(int(first), int(count))
 
     def part(self, things: Sequence[Thing]) -> tuple[Thing, ...]:
@@ -87,10 +87,10 @@ class Where:
             raise unknown("engine", self.engine, get_args(Engine))
         if self.engine != "ray" and (self.address, self.workers, self.cpus, self.gpus) != (None, None, 1, None):
             raise CovshiftError(
-                "an address, workers and what each of them takes are for Ray; say --engine ray, or leave them out"
+                "an address, workers and what each of them takes are for Ray; choose `engine=ray`, or leave them out"
             )
         if self.workers is not None and self.workers < 1:
-            raise CovshiftError(f"expected --workers from 1, got {self.workers}")
+            raise CovshiftError(f"expected a number of workers from 1, got {self.workers}")
         gpus = self.gpus or 0
         if not 0 < self.cpus < math.inf or not (0 <= gpus <= 1 or float(gpus).is_integer()) or gpus < 0:
             raise CovshiftError(

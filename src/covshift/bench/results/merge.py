@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from covshift.bench.results.store import Row, Store, check_same, holds_a_run
+from covshift.bench.methods import value_text
 from covshift.bench.engines.where import Shard
 from covshift.support.errors import CovshiftError
 
@@ -19,14 +20,14 @@ def merge(folders: Sequence[Path], out: Path | None = None) -> list[Path]:
         The folders that were merged into.
     """
     if not folders:
-        raise CovshiftError("expected folders to merge, e.g. covshift bench --merge runs/r18")
+        raise CovshiftError("expected folders to merge, e.g. covshift bench merge runs/r18")
     if out is not None:
         _merge([part for folder in folders for part in _parts(folder)], out)
         return [out]
     sharded = [each for folder in folders for each in (folder, *_inside(folder)) if shards_in(each)]
     if not sharded:
         raise CovshiftError(
-            f"expected shards, such as shard-0-of-4, in {', '.join(map(str, folders))}; to merge other runs, say --out"
+            f"expected shards, such as shard-0-of-4, in {', '.join(map(str, folders))}; to merge other runs, name a folder with `out=DIR`"
         )
     for folder in sharded:
         _merge(shards_in(folder), folder)
@@ -48,9 +49,9 @@ def _merge(parts: Sequence[Path], out: Path) -> None:
         _check_agree(rows.get(row.cell, row), row, out)
     chosen = {method.name for method in merged.run.settings.plan.chosen}
     for method in chosen:
-        priors = {row.prior or 0 for row in [*rows.values(), *merged.rows()] if row.method == method}
+        priors = {value_text(row.prior) for row in [*rows.values(), *merged.rows()] if row.method == method}
         if len(priors) > 1:
-            found = " and ".join(f"{prior:g}" for prior in sorted(priors))
+            found = " and ".join(sorted(priors))
             raise CovshiftError(
                 f"{method} was run with N = {found}; the parts did not choose N on the same holdout corruptions, and "
                 "their rows do not belong together"

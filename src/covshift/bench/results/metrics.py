@@ -5,10 +5,11 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from covshift.bench.methods import PARTIAL_IMAGES, PRIORS, batch
+from covshift.bench.methods import NONE, PARTIAL_IMAGES, PRIORS, batch
 from covshift.bench.results.store import Row
 from covshift.corruptions import names
 from covshift.data.condition import CLEAN, SEVERITIES, Condition
+from covshift.shift.prior import best_prior
 from covshift.support.errors import CovshiftError
 
 Errors = Mapping[Condition, float]
@@ -133,10 +134,10 @@ def errors_of(rows: Iterable[Row], method: str) -> dict[Condition, float]:
 
 def baseline_of(rows: Iterable[Row], name: str) -> Baseline:
     """Another run's model, as it is, in AlexNet's place."""
-    errors = errors_of(rows, "none")
+    errors = errors_of(rows, NONE)
     found = by_corruption(errors)
     if not found:
-        raise CovshiftError(f"the baseline {name} has no corruption with method none at all five severities")
+        raise CovshiftError(f"the baseline {name} has no corruption with method {NONE} at all five severities")
     if zero := [corruption for corruption, value in found.items() if value == 0 and corruption in names("test")]:
         raise CovshiftError(f"the baseline {name} makes no error on {zero[0]}, nothing can be measured against it")
     return Baseline(name, errors.get(CLEAN), found)
@@ -157,4 +158,4 @@ def choose_prior(rows: Iterable[Row], *, weighted: bool) -> float:
             totals[methods[row.method]].append(weight * row.top1_errors / row.images)
     if not totals:
         raise CovshiftError("expected rows of batch:n=8,N=… on holdout corruptions to choose N by, found none")
-    return min(sorted(totals), key=lambda prior: math.fsum(sorted(totals[prior])))
+    return best_prior({prior: math.fsum(sorted(errors)) for prior, errors in totals.items()})

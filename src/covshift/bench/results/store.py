@@ -6,84 +6,23 @@ takes the conditions that nobody else is at.
 """
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Protocol
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import ValidationError
 
 from covshift.bench.methods import PARTIAL_PRIOR
-from covshift.bench.settings import FREE, PLANNED, Settings
+from covshift.bench.results.records import SCHEMA, Row, Run, RunFolder, read_run
+from covshift.bench.results.same import check_same, check_settings, joined
 from covshift.support.errors import CovshiftError
 from covshift.support.files import replacing
 from covshift.support.locks import locks
 
-SCHEMA = 1
+__all__ = ["SCHEMA", "Row", "Run", "RunFolder", "Store", "check_same", "check_settings", "holds_a_run", "watch"]
+
 _RUN, _ROWS, _LOCK = "run.json", "rows.jsonl", ".lock"
-_AGAIN = "delete that line, and the same covshift bench runs it again"
-
-
-class Row(BaseModel):
-    """A finished cell: what was run, and what came out."""
-
-    model_config = ConfigDict(frozen=True, ser_json_inf_nan="strings")
-
-    cell: str
-    model: str
-    data: str
-    corruption: str
-    severity: int
-    method: str
-    n: int | None
-    prior: float | None
-    images: int
-    top1_errors: int
-    top5_errors: int
-    seconds: float
-    broken: int = 0
-    limit: int | None = None
-    order: str = "shuffled"
-    seed: int = 0
-    batch_size: int | None = None
-    device: str | None = None
-
-
-class Run(BaseModel):
-    """What a run is: everything that its rows depend on."""
-
-    model_config = ConfigDict(frozen=True, protected_namespaces=())
-
-    schema_version: int = SCHEMA
-    settings: Settings
-    model_digest: str
-    model_classes: int
-    model_params: int
-    model_uri: str = ""
-    preprocess: dict[str, Any]
-    data_digest: str
-    data_images: int
-    data_remark: str = ""
-    imagenet: bool
-    versions: dict[str, str]
-    revision: str | None = None
-
-    @property
-    def image_count(self) -> int:
-        """How many images are shown in a condition."""
-        return min(self.settings.limit or self.data_images, self.data_images)
-
-
-class RunFolder(Protocol):
-    """A folder with the run that it holds."""
-
-    @property
-    def folder(self) -> Path:
-        """Where the run is."""
-
-    @property
-    def run(self) -> Run:
-        """What the run is."""
+_AGAIN = "delete that line, and the same covshift bench run runs it again"
 
 
 class Store:
@@ -95,7 +34,7 @@ class Store:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.run = _read_run(folder / _RUN)
+        self.run = read_run(folder / _RUN)
         self._rows: list[Row] = []
         self._names: set[str] = set()
         self._read_to = 0
@@ -133,19 +72,20 @@ class Store:
     def _continued(self, run: Run, extend: bool) -> Run:
         """What the folder's run is when `run` goes on with it."""
         check_same(self.folder, self.run, run, extend)
+        known = {"model_family": run.model_family, "model_norm": run.model_norm}
         if not extend:
-            return self.run
-        settings = _joined(self.run.settings, run.settings)
+            return self.run.model_copy(update=known)
+        settings = joined(self.run.settings, run.settings)
         chosen = {method.name for method in settings.plan.chosen}
         held = self.run.settings.plan.holdout
         if settings.plan.holdout != held and any(row.method in chosen for row in self.rows()):
             if held:
                 raise CovshiftError(
                     f"{self.folder} has rows of {', '.join(chosen)}, whose N was chosen on its holdout corruptions; "
-                    "adding others would change it; use another --out"
+                    "adding others would change it; use another folder"
                 )
             settings = settings.model_copy(update={"prior": PARTIAL_PRIOR})  # as its rows have it, chosen on nothing
-        return self.run.model_copy(update={"settings": settings})
+        return self.run.model_copy(update={"settings": settings, **known})
 
     def rows(self) -> list[Row]:
         """All finished cells, in the order in which they were finished."""
@@ -230,67 +170,3 @@ def watch(folders: Sequence[Path]) -> Callable[[], list[Row]]:
         return [row for store in stores.values() for row in store.rows()]
 
     return rows
-
-
-def _read_run(file: Path) -> Run:
-    try:
-        text = file.read_text()
-    except FileNotFoundError:
-        raise CovshiftError(f"there is no run in {file.parent}: expected a {file.name} there") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise CovshiftError(f"cannot read {file}: {error}; use another folder, or delete this one") from error
-    try:
-        run = Run.model_validate_json(text)
-    except ValidationError as error:
-        raise CovshiftError(f"{file} is no run of schema {SCHEMA}: {error.errors()[0]['msg']}") from error
-    if run.schema_version != SCHEMA:
-        raise CovshiftError(f"{file} has schema {run.schema_version}, this covshift reads {SCHEMA}; use its version")
-    return run
-
-
-def check_same(folder: Path, held: Run, new: Run, extend: bool) -> None:
-    """Raise a `CovshiftError` where rows of the two runs would not belong together."""
-    check_settings(folder, held.settings, new.settings, extend)
-    _check_values(folder, {name: (getattr(held, name), getattr(new, name)) for name in ("data_digest", "preprocess")})
-    if held.model_digest != new.model_digest:
-        raise CovshiftError(
-            f"{folder} holds a run of other weights (model_digest differs); does the model have the same each time it "
-            "is opened? Use another --out"
-        )
-
-
-def check_settings(folder: Path, held: Settings, new: Settings, extend: bool) -> None:
-    """The same as far as settings tell, before model and data are opened."""
-    before, now = _comparable(held), _comparable(new)
-    free = {*FREE, *(PLANNED if extend else ())}
-    _check_values(folder, {name: (before[name], now[name]) for name in now if name not in free})
-
-
-def _check_values(folder: Path, values: Mapping[str, tuple[object, object]]) -> None:
-    other = {name: pair for name, pair in values.items() if pair[0] != pair[1]}
-    if other:
-        name, (was, wants) = next(iter(other.items()))
-        more = f" (and {len(other) - 1} more)" if len(other) > 1 else ""
-        hint = ", or add to it with --extend" if set(other) <= set(PLANNED) else ""
-        raise CovshiftError(
-            f"{folder} holds a run with other settings: {name} is {_short(was)} there and {_short(wants)} here{more}; "
-            f"use another --out{hint}"
-        )
-
-
-def _comparable(settings: Settings) -> dict[str, Any]:
-    return settings.model_dump() | {"methods": sorted(settings.methods)}
-
-
-def _joined(held: Settings, new: Settings) -> Settings:
-    """The conditions and methods of both."""
-    update: dict[str, Any] = {}
-    for name in PLANNED:
-        before, now = getattr(held, name), getattr(new, name)
-        update[name] = (before or now) if isinstance(now, bool) else tuple(dict.fromkeys([*before, *now]))
-    return held.model_copy(update=update)
-
-
-def _short(value: object) -> str:
-    text = str(value)
-    return text if len(text) <= 60 else text[:57] + "..."

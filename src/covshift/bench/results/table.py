@@ -1,47 +1,57 @@
 """The rows of a run as tables: by corruption with the paper's summary, and n against N."""
 
-import csv
-import io
 import json
-from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
-from rich.console import Console
-from rich.table import Table as RichTable
-
+from covshift.bench.evaluation import TOP
+from covshift.bench.methods import FULL, NONE, SCENARIOS, batch, grid, stored_method, value_text
 from covshift.bench.results import metrics
-from covshift.bench.evaluate import TOP
-from covshift.bench.methods import SCENARIOS, batch, grid, parse_method
 from covshift.bench.results.metrics import AS_PUBLISHED, Baseline, Rate, mean_rate, rate
 from covshift.bench.results.store import Row, Run
 from covshift.corruptions import names
 from covshift.data.condition import CLEAN, MIXED, SEVERITIES, Condition
-from covshift.support.errors import plural, unknown
+from covshift.support.errors import plural
+from covshift.support.tables import CHANGE, EMPTY, Table, TableCell, percent, points, tidy
+from covshift.support.writers import FORMS
+from covshift.support.writers import write as write_tables
+
+FORMATS = (*FORMS, "json")
+"""The forms that tables of a run are written in."""
 
 
-class Line(NamedTuple):
-    """One line: what it is about, and in per cent what each method has there, with the interval where there is one."""
+class CorruptionGroups(NamedTuple):
+    """Corruptions by their part in the benchmark: `own` are those that users have registered themselves."""
 
-    label: str
-    values: tuple[Rate | None, ...]
-    change: float | None = None
+    test: tuple[str, ...]
+    holdout: tuple[str, ...]
+    own: tuple[str, ...]
+
+    @property
+    def all(self) -> tuple[str, ...]:
+        """All of them, in the order in which tables show them."""
+        return (*self.test, *self.holdout, *self.own)
 
 
-class Table(NamedTuple):
-    """Lines under columns, and what a reader has to know."""
+def grouped(corruptions: Iterable[str]) -> CorruptionGroups:
+    """Return corruptions by their part in the benchmark; names that nobody knows are a user's own.
 
-    title: str
-    columns: tuple[str, ...]
-    lines: tuple[Line, ...]
-    notes: tuple[str, ...] = ()
+    >>> grouped(["my_rain", "spatter", "fog"])
+    CorruptionGroups(test=('fog',), holdout=('spatter',), own=('my_rain',))
+    """
+    given = tuple(dict.fromkeys(corruptions))
+    test, holdout = names("test"), names("holdout")
+    return CorruptionGroups(
+        tuple(name for name in given if name in test),
+        tuple(name for name in given if name in holdout),
+        tuple(name for name in given if name not in (*test, *holdout)),
+    )
 
 
 def tables(rows: Sequence[Row], run: Run, baseline: Baseline | None = None) -> list[Table]:
-    """The tables that a run gives: methods by corruption and, where it has a grid, n by N."""
-    found = [methods_table(rows, run, baseline)]
-    if run.settings.grid:
-        found.append(grid_table(rows, run))
-    return found
+    """Return the tables of a run: methods by corruption and, where it has a grid, n by N."""
+    by_method = methods_table(rows, run, baseline)
+    return [by_method, grid_table(rows, run)] if run.settings.grid else [by_method]
 
 
 Rates = dict[str, dict[Condition, Rate]]
@@ -49,90 +59,103 @@ Rates = dict[str, dict[Condition, Rate]]
 
 
 def overview(runs: Mapping[str, tuple[Sequence[Row], Run]], baseline: Baseline | None = None) -> Table:
-    """A line for each run: the clean error as it is, the mean over its test corruptions by method, and mCE."""
+    """Return a line for each run: the clean error as it is, the mean over its test corruptions by method, and mCE.
+
+    Runs without test corruptions have the mean over those that users have registered.
+    """
     methods = [name for name in SCENARIOS if any(row.method == name for rows, _ in runs.values() for row in rows)]
     yardstick = baseline or AS_PUBLISHED
     measured = {name for name, (_, run) in runs.items() if why_no_mce(run, baseline) is None}
     lines = []
     for name, (rows, run) in runs.items():
         rates = _rates(rows, methods)
-        tested = [each for each in run.settings.corruptions if each in names("test")]
-        severities = run.settings.severities
-        means = [_mean(rates[method], tested, severities) for method in methods]
-        before, after = (means[methods.index(each)] if each in methods else None for each in ("none", "full"))
+        groups = grouped(run.settings.corruptions)
+        corruptions = groups.test or groups.own
+        means = [_mean(rates[method], corruptions, run.settings.severities) for method in methods]
+        before, after = (means[methods.index(each)] if each in methods else None for each in (NONE, FULL))
+        scores = [metrics.mce(_errors(rates[m]), yardstick) if name in measured else None for m in methods]
         images = max((row.images for row in rows), default=0)
-        levels = f" × {len(severities)}" if len(severities) > 1 else f" at severity {severities[0]}"
-        shown = f"{plural(len(tested), 'corruption')}{levels}, " if tested else ""
-        scores = [_plain(metrics.mce(_errors(rates[m]), yardstick)) if name in measured else None for m in methods]
         lines.append(
-            Line(
-                f"{name}: {shown}{images} images",
-                (rates.get("none", {}).get(CLEAN), *means, *(scores if measured else ())),
-                after.value - before.value if before and after else None,
+            (
+                TableCell(f"{name}: {_extent(corruptions, run.settings.severities)}{images} images"),
+                percent(rates.get(NONE, {}).get(CLEAN)),
+                *map(percent, means),
+                *(map(_exactly, scores) if measured else ()),
+                points(after.value - before.value if before and after else None),
             )
         )
     title = f"mean error in % on {', '.join(dict.fromkeys(run.settings.data for _, run in runs.values()))}"
     scored = [f"mCE {name}" for name in methods] if measured else []
     notes = [f"mCE: {yardstick.name} = 100"] if measured else []
-    return Table(title, ("clean", *methods, *scored), tuple(lines), tuple(notes))
+    return _table("overview", title, ("clean", *methods, *scored), lines, notes)
+
+
+def _extent(corruptions: Sequence[str], severities: Sequence[int]) -> str:
+    levels = f" × {len(severities)}" if len(severities) > 1 else f" at severity {severities[0]}"
+    return f"{plural(len(corruptions), 'corruption')}{levels}, " if corruptions else ""
 
 
 def methods_table(rows: Sequence[Row], run: Run, baseline: Baseline | None = None) -> Table:
-    """Top-1 error by method: clean, the means and mCE, and each corruption; Δ is the last method against `none`."""
+    """Return the top-1 error by method: clean, the means and mCE, and each corruption.
+
+    Δ is the last method that adapts against the model as it is.
+    """
     methods = [name for name in run.settings.methods if any(row.method == name for row in rows)]
     rates, top5 = _rates(rows, methods), _rates(rows, methods, top5=True)
-    severities = run.settings.severities
-    tested = [name for name in run.settings.corruptions if name in names("test")]
-    held_out = [name for name in run.settings.corruptions if name in names("holdout")]
+    groups = grouped(run.settings.corruptions)
+    compared = [name for name in methods if stored_method(name).repairs]
+    last = compared[-1] if compared and NONE in methods else None
 
-    def over(corruptions: Sequence[str], of: Rates = rates) -> list[Rate | None]:
-        return [_mean(of[method], corruptions, severities) for method in methods]
+    def line(label: str, values: Mapping[str, Rate | float | None]) -> tuple[TableCell, ...]:
+        cells = {name: _exactly(each) if isinstance(each, float) else percent(each) for name, each in values.items()}
+        return (TableCell(label), *cells.values(), _change(cells[NONE], cells[last]) if last else EMPTY)
 
-    # Reverse is measured on clean images: a difference to errors on corrupted ones would mean nothing.
-    compared = [name for name in methods if name not in ("none", "reverse")]
-    last = methods.index(compared[-1]) if compared and "none" in methods else None
+    def mean(label: str, corruptions: Sequence[str], of: Rates = rates) -> tuple[TableCell, ...]:
+        return line(label, {method: _mean(of[method], corruptions, run.settings.severities) for method in methods})
 
-    def line(label: str, values: Sequence[Rate | None]) -> Line:
-        first, best = (values[methods.index("none")], values[last]) if last is not None else (None, None)
-        return Line(label, tuple(values), best.value - first.value if first and best else None)
-
-    lines = [line("clean", [rates[m].get(CLEAN) for m in methods])]
-    lines.append(line(f"mean of {plural(len(tested), 'corruption')}", over(tested)))
+    lines = [line("clean", {m: rates[m].get(CLEAN) for m in methods})]
+    lines.append(mean(f"mean of {plural(len(groups.test), 'corruption')}", groups.test))
     if run.model_classes > TOP:
-        lines.append(line("  its top-5 error", over(tested, top5)))
+        lines.append(mean("  its top-5 error", groups.test, top5))
     why_not = why_no_mce(run, baseline)
+    yardstick, errors = baseline or AS_PUBLISHED, {m: _errors(rates[m]) for m in methods}
     if why_not is None:
-        yardstick = baseline or AS_PUBLISHED
-        errors = [_errors(rates[m]) for m in methods]
         for label, metric in (("mCE", metrics.mce), ("relative mCE", metrics.relative_mce)):
-            lines.append(line(f"{label} ({yardstick.name} = 100)", [_plain(metric(e, yardstick)) for e in errors]))
-    lines.append(line("mean of holdout", over(held_out)))
-    lines.append(line("mixed", [rates[m].get(MIXED) for m in methods]))
-    lines += [line(name, over([name])) for name in (*tested, *held_out)]
+            scores = {m: metric(errors[m], yardstick) for m in methods}
+            lines.append(line(f"{label} ({yardstick.name} = 100)", scores))
+    lines.append(mean("mean of holdout", groups.holdout))
+    lines.append(mean(f"mean of {plural(len(groups.own), 'corruption')} of your own", groups.own))
+    lines.append(line("mixed", {m: rates[m].get(MIXED) for m in methods}))
+    lines += [mean(name, [name]) for name in groups.all]
     if why_not is None:
-        found = [metrics.corruption_errors(each, yardstick) for each in errors]
-        lines += [line(f"CE of {name}", [_plain(each.get(name)) for each in found]) for name in (*tested, *held_out)]
-    shown = tuple(each for each in lines if any(each.values))
-    columns = tuple(_column(name, rows) for name in methods)
+        shares = {m: metrics.corruption_errors(errors[m], yardstick) for m in methods}
+        lines += [line(f"CE of {name}", {m: shares[m].get(name) for m in methods}) for name in groups.all]
     notes = [] if why_not is None else [f"no mCE: {why_not}"]
-    if last is not None:
-        notes.append(f"Δ: {methods[last]} against none")
+    notes += [f"{CHANGE}: {last} against {NONE}"] if last else []
+    columns = [_column(name, rows) for name in methods]
+    title = f"{run.settings.model} on {run.settings.data}: error in %"
+    return _table("methods", title, columns, lines, [*notes, *_shortfalls(rows, run)])
+
+
+def _shortfalls(rows: Sequence[Row], run: Run) -> list[str]:
+    """Return notes on cells and images that are missing."""
+    notes = []
     missing = len(set(run.settings.plan.all_names()) - {row.cell for row in rows})
     if missing:
         notes.append(f"{missing} cells are not done yet; lines that need them are empty")
     broken = max((row.broken for row in rows), default=0)
     if broken:
         notes.append(f"up to {broken} images of a condition could not be read and were left out")
-    return Table(f"{run.settings.model} on {run.settings.data}: error in %", columns, shown, tuple(notes))
+    return notes
 
 
 def _rates(rows: Sequence[Row], methods: Sequence[str], *, top5: bool = False) -> Rates:
-    found: Rates = {name: {} for name in methods}
+    rates: Rates = {name: {} for name in methods}
     for row in rows:
-        if row.method in found:
+        if row.method in rates:
             errors = row.top5_errors if top5 else row.top1_errors
-            found[row.method][Condition(row.corruption, row.severity)] = rate(errors, row.images)
-    return found
+            rates[row.method][Condition(row.corruption, row.severity)] = rate(errors, row.images)
+    return rates
 
 
 def _errors(rates: Mapping[Condition, Rate]) -> dict[Condition, float]:
@@ -140,34 +163,37 @@ def _errors(rates: Mapping[Condition, Rate]) -> dict[Condition, float]:
 
 
 def _mean(rates: Mapping[Condition, Rate], corruptions: Sequence[str], severities: Sequence[int]) -> Rate | None:
-    """The mean over corruptions and severities; None where one is missing."""
+    """Return the mean over corruptions and severities; None where one is missing."""
     wanted = [Condition(name, severity) for name in corruptions for severity in severities]
     return mean_rate(rates[c] for c in wanted) if wanted and all(c in rates for c in wanted) else None
 
 
 def grid_table(rows: Sequence[Row], run: Run) -> Table:
-    """Mean error over the test corruptions for each n (lines) and N (columns)."""
-    wanted = [Condition(c, s) for c in run.settings.corruptions if c in names("test") for s in run.settings.severities]
-    found = {(row.method, Condition(row.corruption, row.severity)): rate(row.top1_errors, row.images) for row in rows}
+    """Return the mean error over the test corruptions, else over users' own, for each n (lines) and N (columns)."""
+    groups = grouped(run.settings.corruptions)
+    wanted = [Condition(c, s) for c in groups.test or groups.own for s in run.settings.severities]
+    rates = {(row.method, Condition(row.corruption, row.severity)): rate(row.top1_errors, row.images) for row in rows}
     methods = grid()
-    priors = sorted({method.prior or 0 for method in methods})
+    priors = sorted({float(method.prior or 0) for method in methods})
 
-    def value(n: int, prior: float) -> Rate | None:
+    def mean(n: int, prior: float) -> Rate | None:
         name = batch(n, prior).name
-        return mean_rate(found[name, c] for c in wanted) if wanted and all((name, c) in found for c in wanted) else None
+        return mean_rate(rates[name, c] for c in wanted) if wanted and all((name, c) in rates for c in wanted) else None
 
-    lines = [Line(f"n = {n}", tuple(value(n, prior) for prior in priors)) for n in sorted({m.n or 0 for m in methods})]
-    shown = tuple(each for each in lines if any(each.values))
-    return Table("mean error in % by batch size n and prior N", tuple(f"N = {p:g}" for p in priors), shown)
+    lines = [
+        (TableCell(f"n = {n}"), *(percent(mean(n, prior)) for prior in priors), EMPTY)
+        for n in sorted({method.n or 0 for method in methods})
+    ]
+    return _table("grid", "mean error in % by batch size n and prior N", [f"N = {p:g}" for p in priors], lines)
 
 
 def why_no_mce(run: Run, baseline: Baseline | None) -> str | None:
-    """Why a run has no mCE, however long it goes on; None where it has one."""
+    """Return why a run has no mCE even when it is complete; None where it has one."""
     settings = run.settings
     if baseline is None and not run.imagenet:
         return (
             "AlexNet's errors are a yardstick on all of ImageNet's classes only; the mean error stands in its place, "
-            "or name a run to measure against with --baseline"
+            "or name a run to measure against with `baseline=RUN`"
         )
     if not set(names("test")) <= set(settings.corruptions) or settings.severities != SEVERITIES:
         return "it takes all 15 test corruptions at all 5 severities"
@@ -176,97 +202,49 @@ def why_no_mce(run: Run, baseline: Baseline | None) -> str | None:
     return None
 
 
-def _plain(value: float | None) -> Rate | None:
-    return None if value is None else Rate(value, value, value)
+def _exactly(share: float | None) -> TableCell:
+    """Return the cell of a share whose interval has no width."""
+    return EMPTY if share is None else percent((share, share, share))
+
+
+def _change(before: TableCell, after: TableCell) -> TableCell:
+    if isinstance(before.value, float) and isinstance(after.value, float):
+        return points(after.value - before.value)
+    return EMPTY
 
 
 def _column(name: str, rows: Sequence[Row]) -> str:
-    prior = next((row.prior for row in rows if row.method == name), None)
-    return f"{name} (n={parse_method(name).n}, N={prior:g})" if name == "partial" and prior is not None else name
+    """Return the head of a method's column, with the N that was chosen for it."""
+    method, prior = stored_method(name), next((row.prior for row in rows if row.method == name), None)
+    return f"{name} (n={method.n}, N={value_text(prior)})" if method.needs_choice and prior is not None else name
 
 
-def _values(line: Line) -> list[str]:
-    return ["" if v is None else f"{100 * v.value:.1f}" for v in line.values]
+def _table(
+    name: str, title: str, columns: Sequence[str], lines: Sequence[tuple[TableCell, ...]], notes: Sequence[str] = ()
+) -> Table:
+    """Return a table without the lines that are empty and, where nothing has changed, without the column of changes."""
+    filled = [line for line in lines if any(cell.value is not None for cell in line[1:])]
+    if any(line[-1].value is not None for line in filled):
+        return Table(name, title, ("", *columns, CHANGE), tuple(filled), tuple(notes))
+    return Table(name, title, ("", *columns), tuple(line[:-1] for line in filled), tuple(notes))
 
 
-def _change(table: Table, line: Line | None = None) -> list[str]:
-    """What a line, or the head, has in the column of changes; nothing where the table has none."""
-    if all(each.change is None for each in table.lines):
-        return []
-    if line is None:
-        return ["Δ"]
-    return ["" if line.change is None else f"{100 * line.change:+.1f}"]
-
-
-def as_text(table: Table) -> str:
-    """For a terminal, with the half-width of the interval where it is of use."""
-    drawn = RichTable()
-    drawn.add_column("")
-    for name in (*table.columns, *_change(table)):
-        drawn.add_column(name, justify="right")
-    for line in table.lines:
-        # Wilson's interval is longer on one side; the longer one is shown.
-        halves = [
-            f" ±{100 * max(v.high - v.value, v.value - v.low):.1f}" if v and v.high > v.low else "" for v in line.values
-        ]
-        shown = [value + half for value, half in zip(_values(line), halves, strict=True)]
-        drawn.add_row(line.label, *shown, *_change(table, line))
-    console = Console(file=io.StringIO(), width=200)
-    console.print(drawn)
-    text = console.file.getvalue()  # type: ignore[attr-defined]
-    return "\n".join([table.title, *(each.rstrip() for each in text.splitlines()), *table.notes])
-
-
-def as_markdown(table: Table) -> str:
-    """For a page."""
-    head = ["", *table.columns, *_change(table)]
-    lines = [[line.label.strip(), *_values(line), *_change(table, line)] for line in table.lines]
-    body = "\n".join(f"| {' | '.join(cells)} |" for cells in (head, ["---", *["---:"] * (len(head) - 1)], *lines))
-    return "\n\n".join([f"**{table.title}**", body, *table.notes])
-
-
-def as_csv(table: Table) -> str:
-    """For a spreadsheet: a line for each value, as shares from 0 to 1."""
-    file = io.StringIO()
-    writer = csv.writer(file, lineterminator="\n")
-    writer.writerow(["line", "column", "value", "low", "high"])
-    for line in table.lines:
-        for column, value in zip(table.columns, line.values, strict=True):
-            if value is not None:
-                writer.writerow([line.label.strip(), column, *value])
-    return file.getvalue().rstrip()
-
-
-def as_json(table: Table) -> str:
-    """For a program."""
+def _as_data(table: Table) -> dict[str, Any]:
+    columns = [name for name in table.columns[1:] if name != CHANGE]
     lines = [
         {
-            "line": line.label.strip(),
-            "values": {
-                column: value and value._asdict() for column, value in zip(table.columns, line.values, strict=True)
-            },
-            "change": line.change,
+            "line": str(record[""]).strip(),
+            "values": {name: record[name] for name in columns},
+            "change": record.get(CHANGE),
         }
-        for line in table.lines
+        for record in table.records()
     ]
-    return json.dumps({"title": table.title, "columns": table.columns, "lines": lines, "notes": table.notes}, indent=1)
+    return {"title": table.title, "columns": columns, "lines": lines, "notes": table.notes}
 
 
-FORMATS: dict[str, Callable[[Table], str]] = {
-    "text": as_text,
-    "markdown": as_markdown,
-    "csv": as_csv,
-    "json": as_json,
-}
-
-
-def write(found: Sequence[Table], kind: str = "text") -> str:
-    """Tables as one text of this kind."""
-    if kind not in FORMATS:
-        raise unknown("kind of table", kind, FORMATS)
-    if kind == "json" and len(found) > 1:
-        return "[" + ",\n".join(as_json(table) for table in found) + "]"
-    texts = [FORMATS[kind](table) for table in found]
-    if kind == "csv":  # under one head
-        return "\n".join([texts[0], *(text.partition("\n")[2] for text in texts[1:])])
-    return "\n\n".join(texts)
+def write(tables: Sequence[Table], form: str = "text") -> str:
+    """Return tables as one text; as CSV, with a line for each number, as a share from 0 to 1."""
+    if form == "json":
+        texts = [json.dumps(_as_data(table), indent=1) for table in tables]
+        return texts[0] if len(texts) == 1 else "[" + ",\n".join(texts) + "]"
+    return write_tables([tidy(table) for table in tables] if form == "csv" else tables, form, others=["json"])

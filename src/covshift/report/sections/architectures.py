@@ -4,39 +4,45 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from covshift.bench.measure import Shift
-from covshift.report.figure import Row, data, figure, legend, palette, shapes
+from covshift.bench.methods import NONE
+from covshift.report.criterion import Criterion, uneven, with_notes
+from covshift.report.figure import Datum, data, figure, legend, palette, shapes
 from covshift.report.gather import Result
-from covshift.report.metric import Metric, uneven, with_notes
 from covshift.report.naming import family, large_scale, norm, simclr, without_norm
 from covshift.report.parts import Gap, Part, Section
 from covshift.report.sections.distances import MEASURE
-from covshift.report.sheet import EMPTY, Cell, Sheet, percent, signed
 from covshift.support.errors import plural
+from covshift.support.tables import EMPTY, Table, TableCell, percent, points
 
 if TYPE_CHECKING:
     import altair
 
-_TORCHVISION = "covshift bench --model torchvision:densenet121 --data folder:val --out runs/densenet121"
+_TORCHVISION = "covshift bench run --model torchvision:densenet121 --data folder:val --out runs/densenet121"
 
 
-def section(results: Sequence[Result], shifts: Mapping[str, Shift], found: Metric) -> Section:
-    """Scatter plots and the paper's smaller tables."""
+def section(results: Sequence[Result], shifts: Mapping[str, Shift], criterion: Criterion) -> Section:
+    """Return scatter plots and the paper's smaller tables."""
     shuffled = [result for result in results if result.run.settings.order == "shuffled"]
     text = "Hollow marks are models as they are, filled ones the same models adapted."
-    parts = (*scatter(shuffled, found), norms(shuffled, found), *special(shuffled, found), parameters(results, shifts))
+    parts = (
+        *scatter(shuffled, criterion),
+        norms(shuffled, criterion),
+        *special(shuffled, criterion),
+        parameters(results, shifts),
+    )
     return Section("architectures", "Architectures", text, parts)
 
 
-def scatter(results: Sequence[Result], found: Metric) -> list[Part]:
-    """The metric against clean error, and against the number of parameters."""
-    rows: list[Row] = []
+def scatter(results: Sequence[Result], criterion: Criterion) -> list[Part]:
+    """Draw the criterion against clean error, and against the number of parameters."""
+    rows: list[Datum] = []
     drawn: list[Result] = []
     for result in results:
-        clean, before = result.rate("none"), found.of(result, "none")
+        clean, before = result.rate(NONE), criterion.of(result, NONE)
         if clean is None or before is None:
             continue
         drawn.append(result)
-        after = found.adapted(result)
+        after = criterion.adapted(result)
         row = {
             "model": result.name,
             "family": family(result),
@@ -46,22 +52,22 @@ def scatter(results: Sequence[Result], found: Metric) -> list[Part]:
         rows.append({**row, "adapted": "before", "error": before})
         if after is not None:
             rows.append({**row, "adapted": "after", "error": after})
-    title = f"Clean error and {found.name}"
+    title = f"Clean error and {criterion.name}"
     if len(drawn) < 2:
         return [Gap(title, "it takes two models with clean and corrupted conditions", _TORCHVISION)]
-    by_size = f"Parameters and {found.name}"
-    caption = with_notes(_caption(drawn, found), uneven(drawn))
+    by_size = f"Parameters and {criterion.name}"
+    caption = with_notes(_caption(drawn, criterion), uneven(drawn))
     return [
-        figure("clean-error", title, caption, _pairs(rows, "clean", "clean error in %", found), rows),
-        figure("parameters", by_size, caption, _pairs(rows, "parameters", "parameters", found), rows),
+        figure("clean-error", title, caption, _pairs(rows, "clean", "clean error in %", criterion), rows),
+        figure("parameters", by_size, caption, _pairs(rows, "parameters", "parameters", criterion), rows),
     ]
 
 
-def _caption(results: Sequence[Result], found: Metric) -> str:
-    """How many models are better in all of their runs that were adapted."""
+def _caption(results: Sequence[Result], criterion: Criterion) -> str:
+    """Return the number of models that are better in all of their runs that were adapted."""
     better: dict[str, bool] = {}
     for result in results:
-        before, after = found.of(result, "none"), found.adapted(result)
+        before, after = criterion.of(result, NONE), criterion.adapted(result)
         if before is not None and after is not None:
             digest = result.run.model_digest
             better[digest] = better.get(digest, True) and after < before
@@ -71,7 +77,7 @@ def _caption(results: Sequence[Result], found: Metric) -> str:
     return f"{improved} Lines join the same model before and after."
 
 
-def _pairs(rows: Sequence[Row], field: str, title: str, found: Metric) -> "altair.TopLevelMixin":
+def _pairs(rows: Sequence[Datum], field: str, title: str, criterion: Criterion) -> "altair.TopLevelMixin":
     import altair as alt
 
     # Colours for families where there are several, else for the models.
@@ -83,7 +89,7 @@ def _pairs(rows: Sequence[Row], field: str, title: str, found: Metric) -> "altai
         scale = alt.Scale(zero=False, nice=False, padding=14)
     base = alt.Chart(data(rows)).encode(
         x=alt.X(f"{field}:Q", title=title, scale=scale, axis=alt.Axis(format="~s", tickCount=5, grid=False)),
-        y=alt.Y("error:Q", title=found.axis, scale=alt.Scale(zero=False, padding=10)),
+        y=alt.Y("error:Q", title=criterion.axis, scale=alt.Scale(zero=False, padding=10)),
     )
     lines = base.mark_line(opacity=0.4, color="#8C8C8C").encode(detail="model:N")
     marks = base.encode(
@@ -96,70 +102,75 @@ def _pairs(rows: Sequence[Row], field: str, title: str, found: Metric) -> "altai
     return alt.layer(lines, hollow, solid).properties(width="container", height=280)
 
 
-def norms(results: Sequence[Result], found: Metric) -> Sheet | Gap:
-    """Fixup, GroupNorm, batch norm and adapted batch norm of the same architectures."""
-    title = f"{found.name.capitalize()} in % by normalisation"
+def norms(results: Sequence[Result], criterion: Criterion) -> Table | Gap:
+    """Return Fixup, GroupNorm, batch norm and adapted batch norm of the same architectures."""
+    title = f"{criterion.name.capitalize()} in % by normalisation"
     groups: dict[str, dict[str, Result]] = {}
     for result in results:
         groups.setdefault(without_norm(result), {}).setdefault(norm(result), result)
     lines = []
     compared = {name: group for name, group in groups.items() if len(group) > 1}
     for name, group in compared.items():
-        columns: list[tuple[str, str]] = [("Fixup", "none"), ("GN", "none"), ("BN", "none")]
-        values = [found.of(group[kind], method) if kind in group else None for kind, method in columns]
+        columns: list[tuple[str, str]] = [("Fixup", NONE), ("GN", NONE), ("BN", NONE)]
+        values = [criterion.of(group[kind], method) if kind in group else None for kind, method in columns]
         batch_norm = group.get("BN")
-        values.append(found.adapted(batch_norm) if batch_norm else None)
+        values.append(criterion.adapted(batch_norm) if batch_norm else None)
         least = min((value for value in values if value is not None), default=None)
-        cells = [EMPTY if value is None else Cell(f"{value:.1f}", strong=value == least) for value in values]
-        lines.append((Cell(name), *cells))
+        cells = [TableCell(value, strong=value is not None and value == least) for value in values]
+        lines.append((TableCell(name), *cells))
     if not lines:
         reason = "it takes models of one architecture with batch norm and with GroupNorm or Fixup"
         return Gap(
             title,
             reason,
-            "covshift bench --model builtin:resnet20-gn --data builtin:cifar10 --methods none --out runs/gn",
+            "covshift bench run --model builtin:resnet20-gn --data builtin:cifar10 --methods none --out runs/gn",
         )
     notes = tuple(note for group in compared.values() for note in uneven(list(group.values())))
-    return Sheet("norms", title, ("model", "Fixup", "GN", "BN", "BN, adapted"), tuple(lines), notes)
+    return Table("norms", title, ("model", "Fixup", "GN", "BN", "BN, adapted"), tuple(lines), notes)
 
 
-def special(results: Sequence[Result], found: Metric) -> list[Sheet | Gap]:
-    """Large-scale pre-training, and SimCLR."""
-    wsl = "covshift bench --model timm:resnext101_32x8d.fb_wsl_ig1b_ft_in1k --data imagenet-c:DIR --out runs/wsl"
-    own = "covshift bench --model 'file:simclr.pth?arch=torchvision:resnet50' --data imagenet-c:DIR --out runs/simclr"
+def special(results: Sequence[Result], criterion: Criterion) -> list[Table | Gap]:
+    """Return tables of large-scale pre-training, and of SimCLR."""
+    wsl = "covshift bench run --model timm:resnext101_32x8d.fb_wsl_ig1b_ft_in1k --data imagenet-c:DIR --out runs/wsl"
+    own = (
+        "covshift bench run --model 'file:simclr.pth?arch=torchvision:resnet50' --data imagenet-c:DIR --out runs/simclr"
+    )
     return [
-        _before_after(results, found, large_scale, "pretraining", "Large-scale pre-training", wsl),
-        _before_after(results, found, simclr, "simclr", "SimCLR", own),
+        _before_after(results, criterion, large_scale, "pretraining", "Large-scale pre-training", wsl),
+        _before_after(results, criterion, simclr, "simclr", "SimCLR", own),
     ]
 
 
 def _before_after(
-    results: Sequence[Result], found: Metric, wanted: Callable[[Result], bool], name: str, title: str, command: str
-) -> Sheet | Gap:
-    lines, shown = [], []
+    results: Sequence[Result],
+    criterion: Criterion,
+    wanted: Callable[[Result], bool],
+    name: str,
+    title: str,
+    command: str,
+) -> Table | Gap:
+    lines, with_both = [], []
     for result in filter(wanted, results):
-        before, after = found.of(result, "none"), found.adapted(result)
+        before, after = criterion.of(result, NONE), criterion.adapted(result)
         if before is None or after is None:
             continue
-        shown.append(result)
-        delta = Cell(signed((after - before) / 100))
-        lines.append(
-            (Cell(result.name), percent(result.rate("none")), Cell(f"{before:.1f}"), Cell(f"{after:.1f}"), delta)
-        )
+        with_both.append(result)
+        delta = points((after - before) / 100)
+        lines.append((TableCell(result.name), percent(result.rate(NONE)), TableCell(before), TableCell(after), delta))
     if not lines:
-        return Gap(title, "no model of these runs is one, by its name", command)
+        return Gap(title, "none of these runs has such a model, by its name", command)
     columns = ("model", "clean", "as it is", "adapted", "Δ")
-    return Sheet(name, f"{title}: {found.name} in %", columns, tuple(lines), uneven(shown))
+    return Table(name, f"{title}: {criterion.name} in %", columns, tuple(lines), uneven(with_both))
 
 
-def parameters(results: Sequence[Result], shifts: Mapping[str, Shift]) -> Sheet:
-    """How large the models are; how much of them is in normalisation layers is known of those that were measured."""
+def parameters(results: Sequence[Result], shifts: Mapping[str, Shift]) -> Table:
+    """Return the numbers of parameters; those in normalisation layers are known for models that were measured."""
     lines = []
     for result in results:
         shift = shifts.get(result.name)
-        affine = Cell(f"{2 * sum(shift.channels):,}") if shift else EMPTY
+        affine = TableCell(f"{2 * sum(shift.channels):,}") if shift else EMPTY
         words = (result.name, result.run.settings.model, family(result), norm(result), f"{result.run.model_params:,}")
-        lines.append((*map(Cell, words), affine))
+        lines.append((*map(TableCell, words), affine))
     columns = ("run", "model", "family", "normalisation", "parameters", "of normalisation")
     notes = (f"of normalisation: known where distances were measured, {MEASURE}",) if len(shifts) < len(lines) else ()
-    return Sheet("parameters", "Parameters", columns, tuple(lines), notes, folded=True)
+    return Table("parameters", "Parameters", columns, tuple(lines), notes, folded=True)

@@ -2,10 +2,12 @@
 
 from collections.abc import Sequence
 
+from covshift.bench.methods import NONE, stored_method
+from covshift.report.criterion import Criterion, unshuffled, with_notes
 from covshift.report.figure import (
     UNADAPTED,
+    Datum,
     Figure,
-    Row,
     batch_sizes,
     by_prior,
     data,
@@ -16,24 +18,29 @@ from covshift.report.figure import (
     shapes,
 )
 from covshift.report.gather import Result
-from covshift.report.metric import Metric, unshuffled, with_notes
 from covshift.report.naming import file_name
 from covshift.report.parts import Part, Section, lacking
-from covshift.report.sheet import EMPTY, Cell, Sheet, change, percent
+from covshift.shift.prior import best_prior
+from covshift.support.tables import Table, TableCell, change, percent
 
-GRID = "covshift bench --out RUN --extend --grid"
-_ZERO = "covshift bench --out RUN --extend --methods batch:n=1,N=0,batch:n=8,N=0,batch:n=64,N=0,batch:n=512,N=0"
+GRID = "covshift bench run --out RUN --extend --grid"
+_ZERO = "covshift bench run --out RUN --extend --methods batch:n=1,N=0,batch:n=8,N=0,batch:n=64,N=0,batch:n=512,N=0"
 _CHOSEN = "N is the best on the holdout corruptions for each n, where the run has them."
 
 
-def section(results: Sequence[Result], found: Metric) -> Section:
-    """Tables and curves over n and N."""
+def section(results: Sequence[Result], criterion: Criterion) -> Section:
+    """Return tables and curves over n and N."""
     text = (
         "Statistics are taken from n images at a time and mixed with those of the source, which count as N images. "
         "A large N is safe and slow to follow; N = 0 forgets the source."
     )
-    parts = [*methods_table(results), *low_resource(results, found), *best(results, found), *curves(results, found)]
-    parts += [grid_table(result, found) for result in results if _gridded(result)]
+    parts = [
+        *all_methods(results),
+        *low_resource(results, criterion),
+        *best(results, criterion),
+        *curves(results, criterion),
+    ]
+    parts += [n_by_prior(result, criterion) for result in results if _gridded(result)]
     return Section("batches", "How many images", text, tuple(parts))
 
 
@@ -46,56 +53,58 @@ def _measured(result: Result) -> dict[tuple[int, float], str]:
     return {key: name for key, name in sorted(result.batches.items()) if result.mean(name) is not None}
 
 
-def methods_table(results: Sequence[Result]) -> list[Sheet]:
-    """The methods that were asked for beside none: partial, full, and others such as streams."""
+def all_methods(results: Sequence[Result]) -> list[Table]:
+    """Return the errors of all methods that adapt: partial, full, and others such as streams or a user's own."""
     lines = [
-        (Cell(result.name), Cell(name), percent(result.mean(name)), change(result.gain(name)))
+        (TableCell(result.name), TableCell(name), percent(result.mean(name)), change(result.gain(name)))
         for result in results
         for name in result.run.settings.methods
-        if name not in ("none", "reverse") and result.mean(name) is not None
+        if stored_method(name).repairs and result.mean(name) is not None
     ]
     if not lines:
         return []
     notes = ("stream: statistics follow the images as they come; batch: those of n images at a time",)
     columns = ("model", "method", "mean error in %", "Δ to none")
-    return [Sheet("methods", "All methods", columns, tuple(lines), notes)]
+    return [Table("methods", "All methods", columns, tuple(lines), notes)]
 
 
-def chosen(result: Result, found: Metric) -> dict[int, float]:
-    """The best N for each n: of those that were run on the holdout corruptions, or by the metric where none was."""
-    measured, best_prior = _measured(result), {}
+def chosen(result: Result, criterion: Criterion) -> dict[int, float]:
+    """Return the best N for each n: on the holdout corruptions, or by the criterion where no N was run on them."""
+    measured, priors = _measured(result), {}
     for size in sorted({n for n, _ in measured}):
         names = {N: name for (n, N), name in measured.items() if n == size}
         held = {N: result.on_holdout(name) for N, name in names.items()}
         scores = (
             held
             if any(score is not None for score in held.values())
-            else {N: found.of(result, name) for N, name in names.items()}
+            else {N: criterion.of(result, name) for N, name in names.items()}
         )
         known = {N: score for N, score in scores.items() if score is not None}
         if known:
-            best_prior[size] = min(known, key=known.__getitem__)
-    return best_prior
+            priors[size] = best_prior(known)
+    return priors
 
 
-def low_resource(results: Sequence[Result], found: Metric) -> list[Part]:
-    """The metric against the batch size, without a prior, with the best one, and without adaptation."""
-    title = f"{found.name.capitalize()} by batch size"
+def low_resource(results: Sequence[Result], criterion: Criterion) -> list[Part]:
+    """Draw the criterion against the batch size, without a prior, with the best one, and without adaptation."""
+    title = f"{criterion.name.capitalize()} by batch size"
     gridded = [result for result in results if _gridded(result)]
     single = [result for result in results if result.adaptable and result.planned and not _gridded(result)]
     gaps = [lacking(title, "it takes several batch sizes", single, GRID)] if single or not gridded else []
     if not gridded:
         return [*gaps]
-    rows: list[Row] = []
+    rows: list[Datum] = []
     sizes = [n for result in gridded for n, _ in result.batches]
     for result in gridded:
-        measured, best_prior = _measured(result), chosen(result, found)
-        for n, prior in best_prior.items():
-            rows.append(_point(result, "best N", n, prior, found.of(result, measured[n, prior])))
-        rows += [_point(result, "N = 0", n, 0.0, found.of(result, name)) for (n, N), name in measured.items() if N == 0]
-        if (none := found.of(result, "none")) is not None:
+        measured, priors = _measured(result), chosen(result, criterion)
+        for n, prior in priors.items():
+            rows.append(_point(result, "best N", n, prior, criterion.of(result, measured[n, prior])))
+        rows += [
+            _point(result, "N = 0", n, 0.0, criterion.of(result, name)) for (n, N), name in measured.items() if N == 0
+        ]
+        if (none := criterion.of(result, NONE)) is not None:
             rows += [_point(result, UNADAPTED, n, None, none) for n in (min(sizes), max(sizes))]
-    chart = over_batch_sizes(rows, found.axis)
+    chart = over_batch_sizes(rows, criterion.axis)
     with_prior = [result for result in gridded if not any(N == 0 for _, N in _measured(result))]
     if with_prior:
         gaps.append(lacking(f"{title}, N = 0", "no batch size was run without a prior", with_prior, _ZERO))
@@ -103,19 +112,19 @@ def low_resource(results: Sequence[Result], found: Metric) -> list[Part]:
     return [figure("low-resource", title, caption, chart, rows, wide=True), *gaps]
 
 
-def _point(result: Result, prior: str, n: int, N: float | None, value: float | None) -> Row:
+def _point(result: Result, prior: str, n: int, N: float | None, value: float | None) -> Datum:
     return {"model": result.name, "prior": prior, "n": n, "N": N, "error": value}
 
 
-def best(results: Sequence[Result], found: Metric) -> list[Figure]:
-    """The best N for each n, by model; where only one was run, none is the best."""
+def best(results: Sequence[Result], criterion: Criterion) -> list[Figure]:
+    """Draw the best N for each n, by model, of runs with several N."""
     import altair as alt
 
     rows = [
         {"model": result.name, "n": n, "N": prior}
         for result in results
         if _gridded(result) and len({N for _, N in result.batches}) > 1
-        for n, prior in chosen(result, found).items()
+        for n, prior in chosen(result, criterion).items()
     ]
     if not rows:
         return []
@@ -137,47 +146,49 @@ def best(results: Sequence[Result], found: Metric) -> list[Figure]:
     return [figure("best-prior", "The best N for each n", _CHOSEN, chart, rows)]
 
 
-def curves(results: Sequence[Result], found: Metric) -> list[Figure]:
-    """The metric over n, a line for each N and a picture for each model."""
+def curves(results: Sequence[Result], criterion: Criterion) -> list[Figure]:
+    """Draw the criterion over n, with a line for each N and a chart for each model."""
     import altair as alt
 
     figures = []
     for result in results:
         if not _gridded(result):
             continue
-        rows = [{"n": n, "N": prior, "error": found.of(result, name)} for (n, prior), name in _measured(result).items()]
+        rows = [
+            {"n": n, "N": prior, "error": criterion.of(result, name)} for (n, prior), name in _measured(result).items()
+        ]
         priors = sorted({float(str(row["N"])) for row in rows})
         chart = (
             alt.Chart(data(rows))
             .mark_line(point=alt.OverlayMarkDef(size=18))
             .encode(
                 x=batch_sizes(),
-                y=alt.Y("error:Q", title=found.axis, scale=alt.Scale(zero=False)),
+                y=alt.Y("error:Q", title=criterion.axis, scale=alt.Scale(zero=False)),
                 color=by_prior(sort=priors),
                 tooltip=["n:Q", "N:O", "error:Q"],
             )
             .properties(width="container", height=260)
         )
-        title, name = f"{result.name}: {found.name} by n and N", f"grid-{file_name(result)}"
+        title, name = f"{result.name}: {criterion.name} by n and N", f"grid-{file_name(result)}"
         figures.append(figure(name, title, "One line for each prior N.", chart, rows))
     return figures
 
 
-def grid_table(result: Result, found: Metric) -> Sheet:
-    """The metric for each n (lines) and N (columns); the best N of a line is marked."""
+def n_by_prior(result: Result, criterion: Criterion) -> Table:
+    """Return the criterion for each n (lines) and N (columns); the best N of a line is bold."""
     measured = _measured(result)
     priors = sorted({N for _, N in measured})
     lines = []
     for n in sorted({n for n, _ in measured}):
-        values = {N: found.of(result, measured[n, N]) for N in priors if (n, N) in measured}
+        values = {N: criterion.of(result, measured[n, N]) for N in priors if (n, N) in measured}
         known = [value for value in values.values() if value is not None]
         least = min(known) if len(known) > 1 else None
         cells = [_number(values.get(N), least) for N in priors]
-        lines.append((Cell(f"n = {n}"), *cells))
+        lines.append((TableCell(f"n = {n}"), *cells))
     columns = ("", *(f"N = {N:g}" for N in priors))
-    title = f"{result.name}: {found.name} in % by n and N"
-    return Sheet(f"grid-{file_name(result)}", title, columns, tuple(lines), folded=True)
+    title = f"{result.name}: {criterion.name} in % by n and N"
+    return Table(f"grid-{file_name(result)}", title, columns, tuple(lines), folded=True)
 
 
-def _number(value: float | None, least: float | None) -> Cell:
-    return EMPTY if value is None else Cell(f"{value:.1f}", strong=value == least)
+def _number(value: float | None, least: float | None) -> TableCell:
+    return TableCell(value, strong=value is not None and value == least)

@@ -6,9 +6,9 @@ import numpy as np
 
 from covshift.bench.measure import Shift
 from covshift.bench.methods import GRID_IMAGES, GRID_PRIORS
-from covshift.report.figure import Figure, Row, batch_sizes, by_prior, data, figure
+from covshift.report.criterion import Criterion
+from covshift.report.figure import Datum, Figure, batch_sizes, by_prior, data, figure
 from covshift.report.gather import Result
-from covshift.report.metric import Metric
 from covshift.report.naming import file_name
 from covshift.report.parts import Part, Section, lacking
 from covshift.report.sections.batches import GRID
@@ -18,8 +18,10 @@ from covshift.shift import bounds
 _SHIFTS, _RATIOS = (0.25, 0.5, 1.0), (0.75, 1.0, 1.5)
 
 
-def section(results: Sequence[Result], shifts: Mapping[str, Shift], found: Metric, measuring: str = MEASURE) -> Section:
-    """The theory for models that were measured, and for imagined shifts; `measuring` is the command for that."""
+def section(
+    results: Sequence[Result], shifts: Mapping[str, Shift], criterion: Criterion, measuring: str = MEASURE
+) -> Section:
+    """Return the theory for models that were measured, and for imagined shifts; `measuring` measures others."""
     text = (
         "Normalising by n images and a prior of N is wrong by at least √L on average, a distance. A small batch is "
         "noisy, a large prior is biased towards the source; where the lines cross, the best N changes."
@@ -27,7 +29,7 @@ def section(results: Sequence[Result], shifts: Mapping[str, Shift], found: Metri
     parts: list[Part] = []
     for result in results:
         if result.name in shifts:
-            parts += measured(result, shifts[result.name], found)
+            parts += measured(result, shifts[result.name], criterion)
     if not parts:
         reason = "it takes the grid of n and N, and distances that were measured"
         able = [result for result in results if result.adaptable and result.run.settings.order == "shuffled"]
@@ -35,10 +37,10 @@ def section(results: Sequence[Result], shifts: Mapping[str, Shift], found: Metri
     return Section("theory", "Theory", text, (*parts, simulation()))
 
 
-def measured(result: Result, shift: Shift, found: Metric) -> list[Figure]:
-    """√L, scaled to errors by a straight line, and the errors themselves as points.
+def measured(result: Result, shift: Shift, criterion: Criterion) -> list[Figure]:
+    """Draw √L, scaled to errors by a straight line, and the errors themselves as points.
 
-    The theory is of images that are drawn at random, and a line takes several n and N.
+    The theory holds for images that are drawn at random, and a line takes several n and N.
     """
     import altair as alt
 
@@ -46,23 +48,23 @@ def measured(result: Result, shift: Shift, found: Metric) -> list[Figure]:
         (each.n, each.prior, each.lower, error)
         for each in shift.theory
         if (name := result.batches.get((each.n, each.prior))) is not None
-        and (error := found.of(result, name)) is not None
+        and (error := criterion.of(result, name)) is not None
     ]
     several = all(len({pair[place] for pair in pairs}) > 1 for place in (0, 1))
     if not several or result.run.settings.order != "shuffled":
         return []
     roots, errors = np.array([pair[2] for pair in pairs]), np.array([pair[3] for pair in pairs])
     slope, intercept = np.polyfit(roots, errors, 1)
-    rows: list[Row] = [
+    rows: list[Datum] = [
         {"n": n, "N": N, "root of L": lower, "theory": round(float(slope * lower + intercept), 3), "error": each}
         for n, N, lower, each in pairs
     ]
     color = by_prior()
     base = alt.Chart(data(rows)).encode(x=batch_sizes(), color=color)
     scale = alt.Scale(zero=False)
-    lines = base.mark_line().encode(y=alt.Y("theory:Q", title=found.axis, scale=scale))
+    lines = base.mark_line().encode(y=alt.Y("theory:Q", title=criterion.axis, scale=scale))
     points = base.mark_point(filled=True, size=30).encode(
-        y=alt.Y("error:Q", title=found.axis, scale=scale), tooltip=["n:Q", "N:O", "error:Q", "theory:Q"]
+        y=alt.Y("error:Q", title=criterion.axis, scale=scale), tooltip=["n:Q", "N:O", "error:Q", "theory:Q"]
     )
     correlation = f"correlation {np.corrcoef(roots, errors)[0, 1]:.2f}"
     if slope > 0:
@@ -70,15 +72,15 @@ def measured(result: Result, shift: Shift, found: Metric) -> list[Figure]:
     else:
         fit = f"It does not rise with √L ({correlation}), so there are no lines."
     chart = alt.layer(*([lines] if slope > 0 else []), points).properties(width="container", height=280)
-    caption = f"Points: {found.name}. {fit}"
+    caption = f"Points: {criterion.name}. {fit}"
     return [figure(f"theory-{file_name(result)}", f"{result.name}: theory and measurement", caption, chart, rows)]
 
 
 def simulation() -> Figure:
-    """√L over n, a line for each N and a picture for each shift."""
+    """Draw √L over n, with a line for each N and a panel for each shift."""
     import altair as alt
 
-    rows: list[Row] = []
+    rows: list[Datum] = []
     for shift in _SHIFTS:
         for ratio in _RATIOS:
             n, N = np.meshgrid(GRID_IMAGES, GRID_PRIORS, indexing="ij")

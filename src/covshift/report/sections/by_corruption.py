@@ -2,21 +2,20 @@
 
 from collections.abc import Sequence
 
-from covshift.bench.methods import SCENARIOS
-from covshift.corruptions import names
-from covshift.report.figure import METHOD_COLOURS, Figure, Row, data, figure, in_percent, palette
+from covshift.bench.methods import NONE, SCENARIOS
+from covshift.report.figure import METHOD_COLOURS, Datum, Figure, data, figure, in_percent, palette
 from covshift.report.gather import Result
 from covshift.report.naming import file_name
 from covshift.report.parts import Gap, Part, Section, lacking
-from covshift.report.sheet import EMPTY, Cell, Sheet, change, percent
+from covshift.support.tables import EMPTY, Table, TableCell, change, percent
 
-_CORRUPT = "covshift bench --out RUN --extend --corruptions all --methods none"
+_CORRUPT = "covshift bench run --out RUN --extend --corruptions all --methods none"
 
 
 def section(results: Sequence[Result]) -> Section:
-    """Bars and tables for all models."""
+    """Return bars and tables for all models."""
     text = "Mean over the severities of each corruption. Holdout corruptions, where shown, come last."
-    parts: list[Part] = [*bars(results), *(table(result) for result in results if _shown(result))]
+    parts: list[Part] = [*bars(results), *(table(result) for result in results if _complete(result))]
     if not parts:
         parts = [_gap(results)]
     return Section("corruptions", "By corruption", text, tuple(parts))
@@ -30,49 +29,55 @@ def _gap(results: Sequence[Result]) -> Gap:
     return Gap(title, "no corruption has all of its severities yet", "\n".join(commands))
 
 
-def _shown(result: Result) -> list[str]:
-    """The corruptions that some scenario has at all severities."""
-    return [name for name in names("all") if any(result.over(method, name) for method in SCENARIOS)]
+def _complete(result: Result) -> list[str]:
+    """Return the corruptions that some method has at all severities, users' own last."""
+    return [name for name in result.corruptions.all if any(result.over(method, name) for method in _methods(result))]
 
 
-def table(result: Result) -> Sheet:
-    """One model's errors by corruption."""
-    methods = [name for name in SCENARIOS if result.table.get(name)]
+def _methods(result: Result) -> list[str]:
+    """Return the scenarios that the result has, and the method that stands for adaptation where it is another one."""
+    names = [name for name in SCENARIOS if result.table.get(name)]
+    return names if result.adapted is None or result.adapted in names else [*names, result.adapted]
+
+
+def table(result: Result) -> Table:
+    """Return one model's errors by corruption."""
+    methods = _methods(result)
     lines = []
-    for name in _shown(result):
-        line = [Cell(name.replace("_", " ")), *(percent(result.over(each, name)) for each in methods)]
+    for name in _complete(result):
+        line = [TableCell(name.replace("_", " ")), *(percent(result.over(each, name)) for each in methods)]
         if result.adapted:
-            conditions = [c for c in result.table.get("none", {}) if c.corruption == name]
+            conditions = [c for c in result.table.get(NONE, {}) if c.corruption == name]
             line.append(change(result.gain(result.adapted, conditions)) if conditions else EMPTY)
         lines.append(tuple(line))
     columns = ("corruption", *methods, *(["Δ"] if result.adapted else []))
     title = f"{result.name}: error in % by corruption"
-    return Sheet(f"corruptions-{file_name(result)}", title, columns, tuple(lines), folded=True)
+    return Table(f"corruptions-{file_name(result)}", title, columns, tuple(lines), folded=True)
 
 
 def bars(results: Sequence[Result]) -> list[Figure]:
-    """Before and after, by corruption; all charts have the same axis."""
+    """Return charts of the error before and after, by corruption; all have the same axis."""
     rows = {result.name: _rows(result) for result in results}
     top = max((float(row["high"]) for each in rows.values() for row in each), default=100.0)
     return [_bars(result, rows[result.name], top) for result in results if rows[result.name]]
 
 
-def _rows(result: Result) -> list[Row]:
+def _rows(result: Result) -> list[Datum]:
     return [
         {"corruption": name.replace("_", " "), "method": method, **in_percent(rate)}
-        for name in _shown(result)
-        for method in SCENARIOS
+        for name in _complete(result)
+        for method in _methods(result)
         if (rate := result.over(method, name)) is not None
     ]
 
 
-def _bars(result: Result, rows: Sequence[Row], top: float) -> Figure:
+def _bars(result: Result, rows: Sequence[Datum], top: float) -> Figure:
     import altair as alt
 
-    shown = [name.replace("_", " ") for name in _shown(result)]
-    methods = [name for name in SCENARIOS if any(row["method"] == name for row in rows)]
+    corruptions = [name.replace("_", " ") for name in _complete(result)]
+    methods = [name for name in _methods(result) if any(row["method"] == name for row in rows)]
     base = alt.Chart(data(rows)).encode(
-        y=alt.Y("corruption:N", sort=shown, title=None),
+        y=alt.Y("corruption:N", sort=corruptions, title=None),
         yOffset=alt.YOffset("method:N", scale=alt.Scale(domain=methods)),
     )
     drawn = base.mark_bar().encode(
@@ -81,7 +86,7 @@ def _bars(result: Result, rows: Sequence[Row], top: float) -> Figure:
         tooltip=["corruption:N", "method:N", "error:Q", "low:Q", "high:Q"],
     )
     intervals = base.mark_rule(opacity=0.6).encode(x="low:Q", x2="high:Q")
-    height = len(shown) * max(16, 9 * len(methods))
+    height = len(corruptions) * max(16, 9 * len(methods))
     chart = (drawn + intervals).properties(width="container", height=height)
     caption = "Mean over severities; thin lines are 95 % intervals."
     return figure(f"corruptions-{file_name(result)}", result.name, caption, chart, rows)

@@ -2,18 +2,19 @@
 
 from collections.abc import Sequence
 
+from covshift.bench.results.table import grouped
 from covshift.corruptions import names
 from covshift.data.condition import CLEAN, MIXED, Condition
 from covshift.report.difference import Difference, difference, mean_difference
-from covshift.report.figure import RED, Figure, Row, data, figure
+from covshift.report.figure import RED, Datum, Figure, data, figure
 from covshift.report.gather import Result
 from covshift.report.parts import Section
-from covshift.report.sheet import Cell, Sheet, change, percent
 from covshift.support.errors import CovshiftError
+from covshift.support.tables import Table, TableCell, change, percent
 
 
 def section(first: Result, second: Result) -> Section:
-    """A table and a chart for every method that both runs have."""
+    """Return a table and a chart for every method that both runs have."""
     methods = [name for name in first.run.settings.methods if name in first.table and name in second.table]
     asked = dict.fromkeys([*first.run.settings.methods, *second.run.settings.methods])
     alone = [name for name in asked if (name in first.table) != (name in second.table)]
@@ -22,28 +23,29 @@ def section(first: Result, second: Result) -> Section:
             f"expected two runs with a method in common, got {', '.join(first.methods)} and {', '.join(second.methods)}"
         )
     text = (
-        f"Differences are {second.name} minus {first.name}, in points, with 95 % intervals that take the runs for "
-        "independent; bold ones leave out zero. Conditions that only one of the runs has are left out"
+        f"Differences are {second.name} minus {first.name}, in points, with 95 % intervals for "
+        "independent runs; bold ones leave out zero. Conditions that only one of the runs has are left out"
     )
     text += f", and so are the methods {', '.join(alone)}." if alone else "."
-    parts: list[Sheet | Figure] = []
+    parts: list[Table | Figure] = []
     for method in methods:
         lines = compare(first, second, method)
         if lines:
             parts += [_chart(first, second, method, lines), _table(first, second, method, lines)]
     if not parts:
-        raise CovshiftError(f"{first.name} and {second.name} have no condition in common; run them on the same ones")
+        raise CovshiftError(f"{first.name} and {second.name} have no condition in common; run both on the same")
     return Section("compare", f"{first.name} and {second.name}", text, tuple(parts))
 
 
 def compare(first: Result, second: Result, method: str) -> list[tuple[str, list[Condition], Difference]]:
-    """What is compared: all corruptions together, the controls, and each corruption; each with its conditions."""
+    """Return the groups that are compared, with their conditions: all test corruptions, controls, each corruption."""
     shared = [c for c in first.table[method] if c in second.table[method]]
+    corruptions = grouped([*names("all"), *(c.corruption for c in shared if c not in (CLEAN, MIXED))])
     groups = {
-        "all test corruptions": [c for c in shared if c.corruption in names("test")],
+        "all test corruptions": [c for c in shared if c.corruption in corruptions.test],
         "clean": [c for c in shared if c == CLEAN],
         "mixed": [c for c in shared if c == MIXED],
-        **{name.replace("_", " "): [c for c in shared if c.corruption == name] for name in names("all")},
+        **{name.replace("_", " "): [c for c in shared if c.corruption == name] for name in corruptions.all},
     }
     return [(label, among, _difference(first, second, method, among)) for label, among in groups.items() if among]
 
@@ -55,19 +57,17 @@ def _difference(first: Result, second: Result, method: str, conditions: Sequence
 
 def _table(
     first: Result, second: Result, method: str, lines: Sequence[tuple[str, list[Condition], Difference]]
-) -> Sheet:
+) -> Table:
     cells = tuple(
-        (Cell(label), percent(first.mean(method, among)), percent(second.mean(method, among)), change(found))
-        for label, among, found in lines
+        (TableCell(label), percent(first.mean(method, among)), percent(second.mean(method, among)), change(each))
+        for label, among, each in lines
     )
-    told = sum(found.significant for _, _, found in lines)
-    notes = [
-        f"{told} of {len(lines)} differences are more than chance; without a cause, fewer than one in 20 would look so"
-    ]
+    significant = sum(each.significant for _, _, each in lines)
+    notes = [f"{significant} of {len(lines)} differences exceed chance; without a cause, fewer than one in 20 would"]
     if first.images != second.images:
         notes.append("the two runs are on different images")
     title = f"{method}: error in %"
-    return Sheet(_name(method), title, ("condition", first.name, second.name, "difference"), cells, tuple(notes))
+    return Table(_name(method), title, ("condition", first.name, second.name, "difference"), cells, tuple(notes))
 
 
 def _chart(
@@ -75,17 +75,17 @@ def _chart(
 ) -> Figure:
     import altair as alt
 
-    rows: list[Row] = [
+    rows: list[Datum] = [
         {
             "condition": label,
-            **{name: round(100 * value, 3) for name, value in found._asdict().items()},
-            "more than chance": "yes" if found.significant else "no",
+            **{name: round(100 * value, 3) for name, value in each._asdict().items()},
+            "exceeds chance": "yes" if each.significant else "no",
         }
-        for label, _, found in lines
+        for label, _, each in lines
     ]
     base = alt.Chart(data(rows)).encode(
         y=alt.Y("condition:N", sort=[label for label, _, _ in lines], title=None),
-        color=alt.Color("more than chance:N", scale=alt.Scale(domain=["yes", "no"], range=[RED, "#8C8C8C"])),
+        color=alt.Color("exceeds chance:N", scale=alt.Scale(domain=["yes", "no"], range=[RED, "#8C8C8C"])),
         tooltip=["condition:N", "value:Q", "low:Q", "high:Q"],
     )
     # No names: on a phone there is no room for long ones.

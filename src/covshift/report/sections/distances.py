@@ -1,37 +1,41 @@
-"""How far conditions move a model's statistics, and what that says of its error."""
+"""How far conditions move a model's statistics, and what follows for its error."""
 
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from covshift.bench.measure import MEASURES, Shift, measurable
+from covshift.bench.methods import FULL, NONE, REVERSE
+from covshift.bench.results.table import grouped
 from covshift.corruptions import category, names
 from covshift.data.condition import CLEAN
-from covshift.report.figure import BLUE, GREEN, KIND_COLOURS, ORANGE, Figure, Row, data, figure, legend, palette
+from covshift.report.figure import BLUE, GREEN, KIND_COLOURS, ORANGE, Datum, Figure, data, figure, legend, palette
 from covshift.report.gather import Result
 from covshift.report.naming import file_name
 from covshift.report.parts import Gap, Part, Section, lacking
-from covshift.report.sheet import Cell, Sheet
+from covshift.support.errors import CovshiftError
+from covshift.support.tables import Table, TableCell
 
-PANELS = {"none": "(i) as it is", "full": "(ii) adapted", "reverse": "(iii) adapted to it, on clean images"}
+PANELS = {NONE: "(i) as it is", FULL: "(ii) adapted", REVERSE: "(iii) adapted to it, on clean images"}
 KINDS = ("noise", "blur", "weather", "digital")
+"""The published kinds of corruptions; users' own may be of others."""
 MEASURE = "covshift report RUN --measure 1000"
-_REVERSE = "covshift bench --out RUN --extend --methods reverse"
-_ALL = "covshift bench --out RUN --extend --corruptions all --severities 1,2,3,4,5"
+_REVERSE = "covshift bench run --out RUN --extend --methods reverse"
+_ALL = "covshift bench run --out RUN --extend --corruptions all --severities 1,2,3,4,5"
 PUBLISHED = {
-    "none": (5.84, 11.04, 11.21, 6.97),
-    "full": (4.14, 5.65, 7.80, 4.14),
-    "reverse": (13.08, 13.43, 8.98, 12.97),
+    NONE: (5.84, 11.04, 11.21, 6.97),
+    FULL: (4.14, 5.65, 7.80, 4.14),
+    REVERSE: (13.08, 13.43, 8.98, 12.97),
 }
 """The paper's |Δ| for these kinds: ResNet-50 on ImageNet-C."""
 _PANEL = 250  # px
 
 
 def section(results: Sequence[Result], shifts: Mapping[str, Shift], measuring: str = MEASURE) -> Section:
-    """Scatter plots, layers, heat maps and maps of all runs that were measured; `measuring` is the command for that."""
+    """Return scatter plots, layers, heat maps and maps of the runs that were measured; `measuring` measures others."""
     text = (
         "The distance is between the statistics that the model came with and those of a condition: the normalised "
-        "Wasserstein distance, averaged over layers, where nothing else is said."
+        "Wasserstein distance, averaged over layers, unless stated otherwise."
     )
     parts: list[Part] = []
     for result in results:
@@ -44,10 +48,10 @@ def section(results: Sequence[Result], shifts: Mapping[str, Shift], measuring: s
         if missing := set(planned) - {each.condition for each in shift.conditions}:
             reason = f"distances were measured in {len(planned) - len(missing)} of {len(planned)} conditions"
             parts.append(Gap(f"{result.name}: distances in all conditions", reason, measuring))
-    forward = [r for r in results if r.name in shifts and r.shared and not r.table.get("reverse")]
+    forward = [r for r in results if r.name in shifts and r.shared and not r.table.get(REVERSE)]
     if forward:
         reason = "it takes the method reverse, on the clean images with the statistics of a condition"
-        parts.append(lacking(f"Distance and error, {PANELS['reverse']}", reason, forward, _REVERSE))
+        parts.append(lacking(f"Distance and error, {PANELS[REVERSE]}", reason, forward, _REVERSE))
     unmeasured = [r for r in results if r.adaptable and r.name not in shifts]
     if unmeasured or not parts:
         reason = "how far conditions are from the source was not measured (shift.json)"
@@ -55,43 +59,57 @@ def section(results: Sequence[Result], shifts: Mapping[str, Shift], measuring: s
     return Section("distances", "How far the data have moved", text, tuple(parts))
 
 
-def errors(result: Result, shift: Shift) -> list[Row]:
-    """A row for each condition and method: its distance and its error."""
-    found: list[Row] = []
+def kind_of(corruption: str) -> str:
+    """Return the kind of a corruption; a user's own whose code is not here is "registered", which is the default."""
+    try:
+        return category(corruption)
+    except CovshiftError:
+        return "registered"
+
+
+def _kinds(rows: Sequence[Datum]) -> list[str]:
+    """Return the published kinds, and others of these rows."""
+    return [*KINDS, *dict.fromkeys(str(row["kind"]) for row in rows if row["kind"] not in (*KINDS, "clean"))]
+
+
+def errors(result: Result, shift: Shift) -> list[Datum]:
+    """Return a row for each condition and method, with its distance and its error."""
+    rows: list[Datum] = []
     for method, panel in PANELS.items():
         for measured in shift.conditions:
             rate = result.rate(method, measured.condition)
             if rate is not None and measured.condition != CLEAN:
-                found.append(
+                rows.append(
                     {
                         "panel": panel,
                         "corruption": measured.corruption.replace("_", " "),
-                        "kind": category(measured.corruption),
+                        "kind": kind_of(measured.corruption),
                         "severity": measured.severity,
                         "used": "holdout" if measured.corruption in names("holdout") else "test",
                         "distance": round(measured.average(), 4),
                         "error": round(100 * rate.value, 3),
                     }
                 )
-    return found
+    return rows
 
 
 def scatter(result: Result, shift: Shift) -> list[Figure]:
-    """Error against distance, in up to three panels, with a line for each kind that its holdout corruption gives."""
+    """Draw error against distance in up to three panels, with a line through the holdout corruption of each kind."""
     import altair as alt
 
     rows = errors(result, shift)
     if not rows:
         return []
+    kinds = _kinds(rows)
     lines = [
-        {"panel": panel, "kind": kind, "distance": at, "fit": round(slope * at + intercept, 3)}
+        {"panel": panel, "kind": name, "distance": at, "fit": round(slope * at + intercept, 3)}
         for panel in dict.fromkeys(str(row["panel"]) for row in rows)
-        for kind in KINDS
-        if (fitted := _fit(rows, panel, kind)) is not None
+        for name in kinds
+        if (fitted := _fit(rows, panel, name)) is not None
         for slope, intercept in [fitted]
-        for at in _ends(rows, panel, kind)
+        for at in _ends(rows, panel, name)
     ]
-    color = alt.Color("kind:N", legend=legend(KINDS), scale=palette(KINDS, KIND_COLOURS))
+    color = alt.Color("kind:N", legend=legend(kinds), scale=palette(kinds, KIND_COLOURS))
     x = alt.X("distance:Q", title="distance", scale=alt.Scale(zero=True))
     used = alt.Scale(domain=["test", "holdout"], range=["circle", "triangle-up"])
     points = (
@@ -113,20 +131,20 @@ def scatter(result: Result, shift: Shift) -> list[Figure]:
         .properties(width=_PANEL, height=_PANEL)
         .facet(alt.Facet("panel:N", title=None), columns=3)
     )
-    told = [f"{panel}: {value:.2f}" for panel, value in _correlations(rows).items()]
-    sentences = [f"Correlations: {', '.join(told)}."] if told else []
+    correlations = [f"{panel}: {value:.2f}" for panel, value in _correlations(rows).items()]
+    sentences = [f"Correlations: {', '.join(correlations)}."] if correlations else []
     sentences += ["Lines are fitted to the holdout corruption of a kind."] if lines else []
     title = f"{result.name}: distance and error"
     return [figure(f"distance-{file_name(result)}", title, " ".join(sentences), chart, rows, wide=True)]
 
 
-def _chosen(rows: Sequence[Row], panel: str, kind: str, used: str) -> tuple[np.ndarray, np.ndarray]:
+def _chosen(rows: Sequence[Datum], panel: str, kind: str, used: str) -> tuple[np.ndarray, np.ndarray]:
     among = [row for row in rows if (row["panel"], row["kind"], row["used"]) == (panel, kind, used)]
     return np.array([row["distance"] for row in among]), np.array([row["error"] for row in among])
 
 
-def _fit(rows: Sequence[Row], panel: str, kind: str) -> tuple[float, float] | None:
-    """Slope and intercept of the holdout corruption of a kind."""
+def _fit(rows: Sequence[Datum], panel: str, kind: str) -> tuple[float, float] | None:
+    """Return slope and intercept of the line through the holdout corruption of a kind."""
     distance, error = _chosen(rows, panel, kind, "holdout")
     if len(distance) < 2 or np.ptp(distance) == 0:
         return None
@@ -134,22 +152,22 @@ def _fit(rows: Sequence[Row], panel: str, kind: str) -> tuple[float, float] | No
     return float(slope), float(intercept)
 
 
-def _ends(rows: Sequence[Row], panel: str, kind: str) -> list[float]:
-    found = [row["distance"] for row in rows if row["panel"] == panel and row["kind"] == kind]
-    return [min(found), max(found)]
+def _ends(rows: Sequence[Datum], panel: str, kind: str) -> list[float]:
+    distances = [row["distance"] for row in rows if row["panel"] == panel and row["kind"] == kind]
+    return [min(distances), max(distances)]
 
 
-def _correlations(rows: Sequence[Row]) -> dict[str, float]:
-    told = {}
+def _correlations(rows: Sequence[Datum]) -> dict[str, float]:
+    correlations = {}
     for panel in dict.fromkeys(str(row["panel"]) for row in rows):
         pairs = np.array([(row["distance"], row["error"]) for row in rows if row["panel"] == panel])
         if len(pairs) > 2 and np.ptp(pairs, axis=0).all():
-            told[panel] = float(np.corrcoef(pairs.T)[0, 1])
-    return told
+            correlations[panel] = float(np.corrcoef(pairs.T)[0, 1])
+    return correlations
 
 
 def prediction(result: Result, shift: Shift, measuring: str = MEASURE) -> list[Part]:
-    """What the line through a kind's holdout corruption predicts for its test corruptions."""
+    """Return what the line through a kind's holdout corruption predicts for its test corruptions."""
     rows = errors(result, shift)
     title = f"{result.name}: error predicted from distance, in %"
     lines = []
@@ -165,19 +183,19 @@ def prediction(result: Result, shift: Shift, measuring: str = MEASURE) -> list[P
                 guessed = slope * distance + intercept
                 numbers = (true.mean(), guessed.mean(), np.abs(true - guessed).mean())
                 cells += [f"{number:.2f}" for number in numbers]
-            lines.append(tuple(map(Cell, [*cells, f"{slope:.2f}", f"{intercept:.2f}", f"{published:.2f}"])))
+            lines.append(tuple(map(TableCell, [*cells, f"{slope:.2f}", f"{intercept:.2f}", f"{published:.2f}"])))
     if not lines:
         reason = "it takes a holdout corruption and a test corruption of one kind, at several severities"
         return [lacking(title, reason, [result], _ALL, measuring)]
     columns = ("error", "kind", "true", "predicted", "|Δ|", "holdout", "fitted", "holdout |Δ|", "slope", "intercept")
     note = "The last column is the paper's |Δ|, of a ResNet-50 on ImageNet-C."
     return [
-        Sheet(f"prediction-{file_name(result)}", title, (*columns, "paper |Δ|"), tuple(lines), (note,), folded=True)
+        Table(f"prediction-{file_name(result)}", title, (*columns, "paper |Δ|"), tuple(lines), (note,), folded=True)
     ]
 
 
 def layers(result: Result, shift: Shift) -> Figure:
-    """The three distances by layer, each as a share of its largest, as means over the corrupted conditions."""
+    """Draw the three distances by layer, each as a share of its largest, as means over the corrupted conditions."""
     import altair as alt
 
     corrupted = [each for each in shift.conditions if each.condition != CLEAN] or shift.conditions
@@ -190,12 +208,12 @@ def layers(result: Result, shift: Shift) -> Figure:
             for path, mean in zip(shift.layers, means, strict=True)
         ]
     colours = dict(zip(MEASURES, (BLUE, ORANGE, GREEN), strict=True))
-    shown = alt.Axis(labelOverlap=True, labelAngle=-60)
+    axis = alt.Axis(labelOverlap=True, labelAngle=-60)
     chart = (
         alt.Chart(data(rows))
         .mark_line(point=alt.OverlayMarkDef(size=30))
         .encode(
-            x=alt.X("layer:N", sort=shift.layers, title=None, axis=shown),
+            x=alt.X("layer:N", sort=shift.layers, title=None, axis=axis),
             y=alt.Y("share:Q", title="distance, largest = 1"),
             color=alt.Color("measure:N", legend=legend(MEASURES), scale=palette(MEASURES, colours)),
             tooltip=["layer:N", "measure:N", "distance:Q"],
@@ -208,14 +226,14 @@ def layers(result: Result, shift: Shift) -> Figure:
 
 
 def tsne(result: Result, shift: Shift) -> list[Figure]:
-    """The map of conditions."""
+    """Draw the map of conditions."""
     import altair as alt
 
     rows = [
         {
             "condition": str(each.condition),
             "corruption": each.corruption.replace("_", " "),
-            "kind": "clean" if each.condition == CLEAN else category(each.corruption),
+            "kind": "clean" if each.condition == CLEAN else kind_of(each.corruption),
             "severity": each.severity,
             "x": each.x,
             "y": each.y,
@@ -225,7 +243,7 @@ def tsne(result: Result, shift: Shift) -> list[Figure]:
     ]
     if not rows:
         return []
-    kinds = [kind for kind in KIND_COLOURS if any(row["kind"] == kind for row in rows)]
+    kinds = [name for name in (*_kinds(rows), "clean") if any(row["kind"] == name for row in rows)]
     hidden = alt.Axis(labels=False, ticks=False, grid=False, domain=False)
     base = alt.Chart(data(rows)).encode(
         x=alt.X("x:Q", title=None, axis=hidden, scale=alt.Scale(zero=False, padding=16)),
@@ -235,7 +253,7 @@ def tsne(result: Result, shift: Shift) -> list[Figure]:
     tracks = base.mark_line(opacity=0.35).encode(detail="corruption:N", order="severity:Q")
     severity = alt.Size("severity:Q", legend=None, scale=alt.Scale(domain=[0, 5], range=[15, 110]))
     points = base.mark_circle(opacity=0.9).encode(
-        # By severity the clean images would be the smallest point, and they are what others are looked at from.
+        # By severity the clean images would be the smallest point, and they are what others are seen from.
         size=alt.condition("datum.kind == 'clean'", alt.value(150), severity),
         tooltip=["corruption:N", "severity:Q"],
     )
@@ -246,10 +264,10 @@ def tsne(result: Result, shift: Shift) -> list[Figure]:
 
 
 def heat_map(result: Result, shift: Shift) -> Figure:
-    """Layer by condition, for the three distances."""
+    """Draw the three distances by layer and condition."""
     import altair as alt
 
-    known = ("clean", *names("all"))
+    known = ("clean", *grouped([*names("all"), *(each.corruption for each in shift.conditions)]).all)
     conditions = sorted(shift.conditions, key=lambda each: (known.index(each.corruption), each.severity))
     order = [str(each.condition) for each in conditions]
     # A column for each measure, and one set of rows for all panels: the page would be large otherwise.

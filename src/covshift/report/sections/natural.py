@@ -2,27 +2,28 @@
 
 from collections.abc import Sequence
 
+from covshift.bench.methods import NONE
 from covshift.data.condition import CLEAN, MIXED, Condition
-from covshift.report.figure import UNADAPTED, Row, figure, over_batch_sizes
+from covshift.report.criterion import unshuffled, with_notes
+from covshift.report.figure import UNADAPTED, Datum, figure, over_batch_sizes
 from covshift.report.gather import Result
-from covshift.report.metric import unshuffled, with_notes
 from covshift.report.parts import Gap, Part, Section, lacking
-from covshift.report.sheet import EMPTY, Cell, Sheet, change, percent
+from covshift.support.tables import EMPTY, Table, TableCell, change, percent
 
 _TOP5 = 5
-_MIXED = "covshift bench --out RUN --extend --mixed"
-_NATURAL = "covshift bench --model MODEL --data folder:DIR --corruptions none --methods none,full --out runs/NAME"
-_SIZES = "covshift bench --out RUN --extend --clean --methods batch:n=8,N=0,batch:n=64,N=0,batch:n=512,N=0"
+_MIXED = "covshift bench run --out RUN --extend --mixed"
+_NATURAL = "covshift bench run --model MODEL --data folder:DIR --corruptions none --methods none,full --out runs/NAME"
+_SIZES = "covshift bench run --out RUN --extend --clean --methods batch:n=8,N=0,batch:n=64,N=0,batch:n=512,N=0"
 
 
 def section(results: Sequence[Result]) -> Section:
-    """A table, and curves over the batch size."""
+    """Return a table, and curves over the batch size."""
     text = (
         "Adapting removes what all images of a set have in common. Where there is no such shift, or every image has "
         "its own, it should neither help nor harm much."
     )
     parts: list[Part] = [table(results)] if any(_lines(result) for result in results) else []
-    pure = [result for result in results if result.planned and not result.rate("none", MIXED)]
+    pure = [result for result in results if result.planned and not result.rate(NONE, MIXED)]
     if pure or not any(result.planned for result in results):
         reason = "it takes the control in which every image has a corruption of its own"
         parts.append(lacking("Mixed corruptions", reason, pure, _MIXED))
@@ -33,32 +34,32 @@ def section(results: Sequence[Result]) -> Section:
 
 
 def _lines(result: Result) -> list[tuple[str, Condition]]:
-    found = [("as they are" if result.natural else "clean", CLEAN), ("mixed corruptions", MIXED)]
-    return [(label, condition) for label, condition in found if result.rate("none", condition)]
+    lines = [("as they are" if result.natural else "clean", CLEAN), ("mixed corruptions", MIXED)]
+    return [(label, condition) for label, condition in lines if result.rate(NONE, condition)]
 
 
-def table(results: Sequence[Result]) -> Sheet:
-    """Top-1 and top-5 error without and with adaptation."""
+def table(results: Sequence[Result]) -> Table:
+    """Return top-1 and top-5 error without and with adaptation."""
     lines = []
     deep = any(result.run.model_classes > _TOP5 for result in results)
     for result in results:
         for label, condition in _lines(result):
             method = result.adapted_in([condition])
-            line = [Cell(result.name), Cell(f"{result.run.settings.data}, {label}")]
-            line += [percent(result.rate("none", condition))]
+            line = [TableCell(result.name), TableCell(f"{result.run.settings.data}, {label}")]
+            line += [percent(result.rate(NONE, condition))]
             line += [percent(result.rate(method, condition)) if method else EMPTY]
             line += [change(result.gain(method, [condition])) if method else EMPTY]
-            for name in ("none", method) if deep else ():
+            for name in (NONE, method) if deep else ():
                 rate = result.rate(name, condition, top5=True) if name else None
                 line.append(percent(rate) if result.run.model_classes > _TOP5 else EMPTY)
             lines.append(tuple(line))
     columns = ("model", "images", "as it is", "adapted", "Δ", *(("top-5", "top-5 adapted") if deep else ()))
-    return Sheet("natural", "Error in % where no corruption is common to all images", columns, tuple(lines))
+    return Table("natural", "Error in % where no corruption is common to all images", columns, tuple(lines))
 
 
 def curves(results: Sequence[Result]) -> list[Part]:
-    """The error on images as they are, by batch size, with the least prior of those that were run with most sizes."""
-    rows: list[Row] = []
+    """Draw the error on images as they are by batch size, with the least prior of those run with most sizes."""
+    rows: list[Datum] = []
     drawn: list[Result] = []
     for result in results:
         lines: dict[float, dict[int, float]] = {}
@@ -72,7 +73,7 @@ def curves(results: Sequence[Result]) -> list[Part]:
         least = min(N for N, line in lines.items() if len(line) == most)
         sizes = list(lines[least])
         rows += [_row(result, f"N = {least:g}", n, value) for n, value in lines[least].items()]
-        if none := result.rate("none"):
+        if none := result.rate(NONE):
             rows += [_row(result, UNADAPTED, n, none.value) for n in (sizes[0], sizes[-1])]
     title = "Error on images as they are, by batch size"
     if not rows:
@@ -83,7 +84,7 @@ def curves(results: Sequence[Result]) -> list[Part]:
     return [figure("natural-batches", title, caption, chart, rows, wide=True)]
 
 
-def _row(result: Result, prior: str, n: int, value: float) -> Row:
+def _row(result: Result, prior: str, n: int, value: float) -> Datum:
     return {
         "model": result.name,
         "data": result.run.settings.data,

@@ -1,31 +1,31 @@
-"""First things first: what each model loses, what adapting gives back, in words, a table and a chart."""
+"""What each model loses, and what adapting gives back: in words, a table and a chart."""
 
 from collections.abc import Sequence
 
-from covshift.bench.methods import SCENARIOS
+from covshift.bench.methods import FULL, NONE, PARTIAL, SCENARIOS, value_text
 from covshift.bench.results.table import why_no_mce
 from covshift.data.condition import CLEAN
+from covshift.report.criterion import uneven, unshuffled
 from covshift.report.figure import METHOD_COLOURS, Figure, data, figure, in_percent, palette, shapes
 from covshift.report.gather import Result
-from covshift.report.metric import uneven, unshuffled
 from covshift.report.naming import WITHOUT, norm
 from covshift.report.parts import Gap, Section, lacking
-from covshift.report.sheet import EMPTY, Cell, Sheet, bound, change, percent, plain, signed
+from covshift.support.tables import EMPTY, Table, TableCell, bound, change, percent, plain, points, signed
 
-_PARTIAL = "covshift bench --out RUN --extend --methods partial"
-_WORDS = {"full": "full adaptation", "partial": "partial adaptation"}
+_PARTIAL = "covshift bench run --out RUN --extend --methods partial"
+_WORDS = {FULL: "full adaptation", PARTIAL: "partial adaptation"}
 
 
 def sentence(result: Result) -> str:
-    """What a model loses under corruption, or on images as they are, and what adapting gives back.
+    """Return what a model loses under corruption, or on images as they are, and what adapting gives back.
 
-    Half-finished runs say what they are means of.
+    For an unfinished run, the sentence has the number of conditions that it is about.
     """
     conditions = (CLEAN,) if result.natural else result.shared
-    clean, none = result.rate("none"), result.mean("none", conditions)
+    clean, none = result.rate(NONE), result.mean(NONE, conditions)
     if none is None:
         what = "nothing" if result.natural else "no corrupted condition"
-        then = " yet; the same covshift bench again goes on" if result.left else ""
+        then = " yet; the same covshift bench run command resumes the run" if result.left else ""
         return f"{what} was run as the model is (method none){then}."
     text = f"errs on {percent(none).text} % of the {'' if result.natural else 'corrupted '}images"
     if clean is not None and not result.natural:
@@ -55,30 +55,30 @@ def _range(low: float, high: float) -> str:
 
 
 def section(results: Sequence[Result]) -> Section:
-    """The table and the chart."""
+    """Return the table, the chart, and what is missing."""
     text = (
         "Top-1 error in per cent, with 95 % intervals: on clean images, and as the mean over the corrupted conditions, "
         "for the model as it is (none), normalised by every 8 images and a prior of N (partial), and by all images of "
-        "a condition (full). Δ is what the last of these changes; bold where chance is no explanation."
+        "a condition (full). Δ is what the last of these changes; bold where it exceeds chance."
     )
     able = [result for result in results if result.planned and norm(result) == "BN"]
-    without = [result for result in able if "partial" not in result.run.settings.methods]
+    without = [result for result in able if PARTIAL not in result.run.settings.methods]
     gaps = [lacking("Partial adaptation", "it was not run", without, _PARTIAL)] if without else []
     return Section("overview", "Overview", text, (table(results), *chart(results), *gaps))
 
 
-def table(results: Sequence[Result]) -> Sheet:
-    """None, partial, full and Δ by model: the paper's main table."""
-    measured = [result for result in results if result.mce("none") is not None]
+def table(results: Sequence[Result]) -> Table:
+    """Return the errors of none, partial and full, and Δ, by model: the paper's main table."""
+    measured = [result for result in results if result.mce(NONE) is not None]
     columns = ["model", "clean", *SCENARIOS, "Δ", "N"]
     columns += [f"mCE {name}" for name in (*SCENARIOS, "Δ")] if measured else []
     lines = []
     for result in results:
         method = result.adapted
-        line = [Cell(result.name), percent(result.rate("none"))]
+        line = [TableCell(result.name), percent(result.rate(NONE))]
         line += [percent(result.mean(name)) for name in SCENARIOS]
         line += [change(result.gain(method)) if method else EMPTY]
-        line += [EMPTY if result.prior is None else Cell(f"{result.prior:g}")]
+        line += [EMPTY if result.prior is None else TableCell(value_text(result.prior))]
         line += [*(plain(result.mce(name)) for name in SCENARIOS), _mce_change(result)] if measured else []
         lines.append(tuple(line))
     notes = [_unfinished(result) for result in results if len(result.shared) < len(result.planned)]
@@ -89,23 +89,22 @@ def table(results: Sequence[Result]) -> Sheet:
     reasons = dict.fromkeys(why_no_mce(result.run, result.yardstick) for result in results if result.planned)
     notes += [f"no mCE: {reason}" for reason in reasons if reason is not None]
     notes += [*unshuffled(results), *uneven(results)]
-    return Sheet("overview", "Error in % without and with adaptation", tuple(columns), tuple(lines), tuple(notes))
+    return Table("overview", "Error in % without and with adaptation", tuple(columns), tuple(lines), tuple(notes))
 
 
-def _mce_change(result: Result) -> Cell:
-    before, after = result.mce("none"), result.mce(result.adapted) if result.adapted else None
-    return EMPTY if before is None or after is None else Cell(signed(after - before))
+def _mce_change(result: Result) -> TableCell:
+    before, after = result.mce(NONE), result.mce(result.adapted) if result.adapted else None
+    return EMPTY if before is None or after is None else points(after - before)
 
 
 def _unfinished(result: Result) -> str:
-    done, all_of_them = len(result.shared), len(result.planned)
-    return (
-        f"{result.name} is unfinished: means over {done} of {all_of_them} conditions; the same covshift bench goes on"
-    )
+    done, planned = len(result.shared), len(result.planned)
+    resume = "the same covshift bench run command resumes it"
+    return f"{result.name} is unfinished: means over {done} of {planned} conditions; {resume}"
 
 
 def chart(results: Sequence[Result]) -> list[Figure | Gap]:
-    """The same as points on lines, a line for each model."""
+    """Draw the errors as points, on a line for each model."""
     import altair as alt
 
     rows = [

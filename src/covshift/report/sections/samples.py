@@ -1,4 +1,4 @@
-"""Pictures of the conditions: what the model was shown."""
+"""Pictures of the conditions, as the model sees them."""
 
 import base64
 import io
@@ -29,14 +29,14 @@ class Picture(NamedTuple):
 
 
 class Samples(NamedTuple):
-    """Pictures, and which run they are of; or why there are none."""
+    """Pictures with a note on the data that they are of, or on why there are none."""
 
     pictures: tuple[Picture, ...]
     note: str
 
 
 def samples(results: Sequence[Result]) -> Samples:
-    """Pictures of the first run whose images can be opened."""
+    """Return pictures of the first run whose images can be opened."""
     reasons = []
     for result in results:
         try:
@@ -56,19 +56,30 @@ def _draw(result: Result) -> Samples:
     severities = run.settings.severities
     middle = severities[len(severities) // 2]
     conditions = [CLEAN, *(Condition(name, middle) for name in run.settings.corruptions)]
-    pictures = []
+    pictures, missing = [], []
     for condition in conditions:
-        if data.has(condition) and (batches := list(selection.show(condition).batches(_IMAGES))):
+        if not data.has(condition):
+            continue
+        try:
+            batches = list(selection.show(condition).batches(_IMAGES))
+        except CovshiftError:
+            if condition == CLEAN:
+                raise
+            missing.append(condition.corruption)  # a user's own, whose code is not here
+            continue
+        if batches:
             pictures.append(_picture(condition, batches[0].images))
     if not pictures:
         raise CovshiftError("no image could be read")
-    return Samples(tuple(pictures), f"Images of {run.settings.data}; corruptions at severity {middle}.")
+    note = f"Images of {run.settings.data}; corruptions at severity {middle}."
+    note += f" Not shown, since they cannot be made here: {', '.join(missing)}." if missing else ""
+    return Samples(tuple(pictures), note)
 
 
 def _check_here(uri: str) -> None:
-    """A report must not fetch data: it would take long, for some pictures."""
+    """Raise a `CovshiftError` where data would have to be fetched, which takes too long for some pictures."""
     if uri.startswith("builtin:cifar10") and not cifar10.is_cached("test"):
-        raise CovshiftError(f"{uri} is not in the cache folder; covshift bench --data {uri} fetches it")
+        raise CovshiftError(f"{uri} is not in the cache folder; covshift bench run --data {uri} fetches it")
 
 
 def _picture(condition: Condition, images: NDArray[np.uint8]) -> Picture:

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from covshift.core.estimate import call_model, estimate
 from covshift.core.statistics import Statistics
 from covshift.shift.distance import Distance, wasserstein
+from covshift.support.classes import select
 from covshift.support.errors import CovshiftError
 
 Which = Literal["plain", "adapted"]
@@ -32,9 +33,7 @@ class Look(NamedTuple):
 
     def among(self, classes: Sequence[int]) -> "Look":
         """The same where only these classes can be the answer."""
-        if not classes or not 0 <= min(classes) <= max(classes) < self.plain.shape[1]:
-            raise CovshiftError(f"expected classes among the model's {self.plain.shape[1]}, got {list(classes)[:5]}")
-        return self._replace(plain=self.plain[:, list(classes)], adapted=self.adapted[:, list(classes)])
+        return self._replace(plain=select(self.plain, classes), adapted=select(self.adapted, classes))
 
 
 def look(model: nn.Module, batches: Iterable[Any]) -> Look:

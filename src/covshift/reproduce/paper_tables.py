@@ -1,16 +1,18 @@
 """The tables of the paper, with its numbers."""
 
+from covshift.bench.methods import FULL, NONE, PARTIAL, batch
 from covshift.corruptions import names
 from covshift.reproduce.target import Job, Kind, Metric, Number, Target
 
-FULL = "batch:n=4096,N=0"
+LARGE_BATCH = batch(4096, 0).name
 """Full adaptation of all but the vanilla network, which the paper adapts to all images at once."""
 
-NATURAL = "batch:n=2048,N=0"
+NATURAL = batch(2048, 0).name
+"""Adaptation on images that are not corrupted."""
 
 
 def on_c(model: str, *methods: str, holdout: bool = False) -> Job:
-    """A model on ImageNet-C; the holdout corruptions are only needed to choose N."""
+    """Return the run of a model on ImageNet-C; the holdout corruptions are only needed to choose N."""
     corruptions = names("all") if holdout else names("test")
     # The published files are made so, and the paper takes them as they are, also where a model was made for others.
     made = {"size": 224, "resize": 256, "interpolation": "bilinear"}
@@ -18,12 +20,12 @@ def on_c(model: str, *methods: str, holdout: bool = False) -> Job:
 
 
 def on(data: str, model: str, *methods: str) -> Job:
-    """A model on images that are not corrupted."""
+    """Return the run of a model on images that are not corrupted."""
     return Job(model, data, {"methods": methods, "corruptions": (), "clean": True})
 
 
 def _robust() -> Target:
-    # model: label, mCE without, partial and full; accuracy likewise.
+    # By model: the label; mCE without adaptation, partial and full; accuracy in the same order.
     rows: dict[str, tuple[str, tuple[float | None, ...]]] = {
         "resnet50": ("Vanilla ResNet-50", (76.69, 65.02, 62.24, 39.17, 48.59, 50.70)),
         "sin": ("SIN", (69.32, 61.45, 59.49, 45.22, 51.58, 53.11)),
@@ -37,8 +39,8 @@ def _robust() -> Target:
     }
     jobs, numbers = [], []
     for model, (label, values) in rows.items():
-        full = "full" if model == "resnet50" else FULL
-        methods = {"without": "none", "partial": "partial", "full": full}
+        full = FULL if model == "resnet50" else LARGE_BATCH
+        methods = {"without": NONE, "partial": PARTIAL, "full": full}
         job = on_c(model, *methods.values(), holdout=True)
         jobs.append(job)
         kinds: dict[str, Kind] = {"mCE": "mce", "accuracy": "accuracy"}
@@ -49,12 +51,12 @@ def _robust() -> Target:
 
 
 def _pairs(name: str, title: str, rows: dict[str, tuple[str, float, float]], adapted: str, note: str = "") -> Target:
-    """Models by row, mCE without and with adaptation."""
-    jobs = tuple(on_c(model, "none", adapted) for model in rows)
+    """Return a table of models by row, with mCE without and with adaptation."""
+    jobs = tuple(on_c(model, NONE, adapted) for model in rows)
     numbers = tuple(
         Number(label, column, f"{model}-imagenet-c", Metric("mce", method), value)
         for model, (label, *values) in rows.items()
-        for column, method, value in zip(("base", "adapted"), ("none", adapted), values, strict=True)
+        for column, method, value in zip(("base", "adapted"), (NONE, adapted), values, strict=True)
     )
     return Target(name, title, jobs, numbers, note)
 
@@ -69,7 +71,7 @@ def _normalisations() -> Target:
     jobs, numbers = [], []
     for depth, row in values.items():
         for (column, pattern), value in zip(columns.items(), row, strict=True):
-            method = ("full" if depth == 50 else FULL) if column == "BN+adapt" else "none"
+            method = (FULL if depth == 50 else LARGE_BATCH) if column == "BN+adapt" else NONE
             job = on_c(pattern.format(depth), method)
             jobs.append(job)
             numbers.append(Number(f"ResNet-{depth}", column, job.name, Metric("mce", method), value))
@@ -78,10 +80,10 @@ def _normalisations() -> Target:
 
 def _controls() -> Target:
     rows = {
-        "BN w/o adapt": ("resnet50", "none", (78.15, 60.91, 61.08, 40.81, 63.8)),
+        "BN w/o adapt": ("resnet50", NONE, (78.15, 60.91, 61.08, 40.81, 63.8)),
         "BN w/ adapt": ("resnet50", NATURAL, (75.96, 58.85, 60.87, 40.31, 59.9)),
-        "GroupNorm": ("groupnorm-resnet50", "none", (70.8, 49.8, 57.25, 35.97, 61.2)),
-        "Fixup": ("fixup-resnet50", "none", (71.48, 51.44, 56.8, 35.4, 65.0)),
+        "GroupNorm": ("groupnorm-resnet50", NONE, (70.8, 49.8, 57.25, 35.97, 61.2)),
+        "Fixup": ("fixup-resnet50", NONE, (71.48, 51.44, 56.8, 35.4, 65.0)),
     }
     jobs: list[Job] = []
     numbers = []
@@ -99,7 +101,7 @@ def _controls() -> Target:
         for (title, kind, place), value in zip(columns, values, strict=True):
             metric = Metric("top5" if kind == "top5" else "top1", method, "mixed" if title == "mixed" else "clean")
             numbers.append(Number(label, f"{title}, {kind}", places[place].name, metric, value))
-    note = "the paper does not say n for ObjectNet and mixed ImageNet-C; here it is 2048, and ObjectNet has 104 classes"
+    note = "the paper gives no n for ObjectNet and mixed ImageNet-C; here it is 2048, and ObjectNet has 104 classes"
     return Target("table4", "ObjectNet, mixed ImageNet-C and ImageNet-R", tuple(jobs), tuple(numbers), note)
 
 
@@ -114,11 +116,11 @@ def _renditions() -> Target:
         "deepaugment-augmix": ("DAug+AM", 53.2, 48.9),
         "deepaugment-augmix-resnext101": ("DAug+AM+RNXt101", 47.9, 44.0),
     }
-    jobs = tuple(on("imagenet-r", model, "none", NATURAL) for model in rows)
+    jobs = tuple(on("imagenet-r", model, NONE, NATURAL) for model in rows)
     numbers = tuple(
         Number(label, column, f"{model}-imagenet-r", Metric("top1", method, "clean"), value)
         for model, (label, *values) in rows.items()
-        for column, method, value in zip(("base", "adapted"), ("none", NATURAL), values, strict=True)
+        for column, method, value in zip(("base", "adapted"), (NONE, NATURAL), values, strict=True)
     )
     return Target("table5", "Robust models on ImageNet-R, top-1 error", jobs, numbers)
 
@@ -126,9 +128,9 @@ def _renditions() -> Target:
 def _alexnet() -> Target:
     from covshift.bench.results.metrics import ALEXNET
 
-    job = on_c("alexnet", "none", holdout=True)
+    job = on_c("alexnet", NONE, holdout=True)
     numbers = tuple(
-        Number(name, "top-1 error", job.name, Metric("top1", "none", name), 100 * error)
+        Number(name, "top-1 error", job.name, Metric("top1", NONE, name), 100 * error)
         for name, error in ALEXNET.items()
     )
     return Target("table8", "AlexNet on ImageNet-C: what mCE is measured against", (job,), numbers)
@@ -136,9 +138,9 @@ def _alexnet() -> Target:
 
 def _simclr_clean() -> Target:
     values = {50: 75.6, 101: 77.5, 152: 78.6}
-    jobs = tuple(on("imagenet", f"simclrv2-resnet{depth}", "none") for depth in values)
+    jobs = tuple(on("imagenet", f"simclrv2-resnet{depth}", NONE) for depth in values)
     numbers = tuple(
-        Number(f"SimCLRv2 ResNet{depth}", "accuracy", job.name, Metric("accuracy", "none", "clean"), value)
+        Number(f"SimCLRv2 ResNet{depth}", "accuracy", job.name, Metric("accuracy", NONE, "clean"), value)
         for (depth, value), job in zip(values.items(), jobs, strict=True)
     )
     note = "TensorFlow has 76.3, 78.2 and 79.3; the paper's conversion lost some of it"
@@ -155,7 +157,7 @@ TABLES = (
             "wsl-resnext101_32x8d": ("32x8d, IG-3.5B", 51.70, 51.64),
             "wsl-resnext101_32x48d": ("32x48d, IG-3.5B", 45.7, 47.3),
         },
-        FULL,
+        LARGE_BATCH,
     ),
     _normalisations(),
     _controls(),
@@ -170,6 +172,6 @@ TABLES = (
             "simclrv2-resnet101": ("SimCLRv2 ResNet101", 66.6, 65.1),
             "simclrv2-resnet152": ("SimCLRv2 ResNet152", 63.7, 64.2),
         },
-        FULL,
+        LARGE_BATCH,
     ),
 )

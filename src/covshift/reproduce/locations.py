@@ -1,4 +1,4 @@
-"""Where a user has data and weights, and the settings of a run that follow."""
+"""`Locations`: a user's data and weights, and the settings of a run that follow from them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -13,18 +13,19 @@ from covshift.support.errors import CovshiftError
 from covshift.support.uri import escape
 
 BUILTIN = "builtin"
+"""The name of the miniature's data set in a `Job`."""
 
 
 @dataclass(frozen=True)
-class Places:
-    """Folders and files.
+class Locations:
+    """The folders and files of a user, and what else all runs have in common.
 
     Attributes:
-        folders: by the name of the data set, e.g. "imagenet-c".
-        weights: files by the name of the model, where they are not the published ones.
-        limit: a subset of so many images.
-        device: to compute on.
-        builtin: the data of the miniature.
+        folders: the folder of each data set, by its name, e.g. "imagenet-c".
+        weights: the files of weights that are not the published ones, by the name of the model.
+        limit: the number of images of a random subset; None for all images.
+        device: the device to compute on.
+        builtin: the URI of the miniature's data.
     """
 
     folders: Mapping[str, Path] = field(default_factory=dict)
@@ -34,19 +35,19 @@ class Places:
     builtin: str = "builtin:cifar10"
 
     def check(self) -> None:
-        """Raise a `CovshiftError` where something is not there, before anything is estimated, fetched or run."""
+        """Raise a `CovshiftError` where a folder or file does not exist, before anything is fetched or run."""
         for name, folder in self.folders.items():
             if not folder.expanduser().is_dir():
-                raise CovshiftError(f"expected a folder for --{name}, got {folder}, which is none")
+                raise CovshiftError(f"expected a folder for `{name}=DIR`, got {folder}, which is not a folder")
         for name, file in self.weights.items():
             if not (file.expanduser().is_file() or is_tensorflow(file.expanduser())):
-                raise CovshiftError(f"expected a file for --weights {name}=FILE, got {file}, which is none")
+                raise CovshiftError(f"expected a file for `weights={name}=FILE`, got {file}, which does not exist")
 
     def settings(self, job: Job) -> dict[str, Any]:
-        """The settings of a run.
+        """Return the settings of a run.
 
         Raises:
-            CovshiftError: if data or weights are missing; it says which option names them.
+            CovshiftError: if data or weights are missing; the message names the option that takes them.
         """
         shared = {"limit": self.limit, "device": self.device}
         return {"model": self._model(job), **self._data(job.data), **job.settings, **shared}
@@ -60,7 +61,7 @@ class Places:
         if not entry.files:
             train = f"; train it with covshift train {entry.recipe}" if entry.recipe else f"; it is at {entry.page}"
             raise CovshiftError(
-                f"{job.model} has no weights to download{train}, and name it: --weights {job.model}=FILE"
+                f"{job.model} has no weights to download{train}, and name it: `weights={job.model}=FILE`"
             )
         return f"zoo:{job.model}"
 
@@ -73,18 +74,18 @@ class Places:
             # Made on the fly, through JPEG as the published files are; frost has other textures.
             return {"data": f"imagenet:{self.folders['imagenet']}", "jpeg": 85}
         if folder is None:
-            other = " or --imagenet DIR" if source == "imagenet-c" else ""
-            raise CovshiftError(f"{data} is missing; say where it is: --{source} DIR{other}")
+            other = " or `imagenet=DIR`" if source == "imagenet-c" else ""
+            raise CovshiftError(f"{data} is missing; name its folder: `{source}=DIR`{other}")
         variant = next((f"?variant={name}" for name in VARIANTS if data == f"imagenet-v2-{name}"), "")
         return {"data": f"{source}:{folder}{variant}"}
 
 
 def parse_weights(texts: list[str]) -> dict[str, Path]:
-    """Files as a user names them: fixup-resnet50=runs/fixup.safetensors."""
-    found = {}
+    """Return files of weights by model, from texts such as fixup-resnet50=runs/fixup.safetensors."""
+    files = {}
     for text in texts:
         name, equals, path = text.partition("=")
         if not equals or name not in ENTRIES:
-            raise CovshiftError(f"expected --weights as NAME=FILE with a name of the zoo, got {text!r}")
-        found[name] = Path(path)
-    return found
+            raise CovshiftError(f"expected weights as NAME=FILE with a name of the zoo, got {text!r}")
+        files[name] = Path(path)
+    return files

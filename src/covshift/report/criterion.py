@@ -1,18 +1,19 @@
-"""What models are compared by: mCE where all of them have one, else the mean error."""
+"""`Criterion`: the number that models are compared by, mCE where all of them have one, else the mean error."""
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from covshift.bench.methods import NONE
 from covshift.report.gather import Result
 
 
-class Metric(NamedTuple):
-    """A number for a result and a method, in per cent.
+class Criterion(NamedTuple):
+    """A number for each result and method, in per cent.
 
     Attributes:
         name: "mCE" or "mean error".
-        axis: the same with its unit.
-        of: gives the number, or None.
+        axis: the name with its unit.
+        of: a function that returns the number of a result and a method, or None.
     """
 
     name: str
@@ -20,21 +21,21 @@ class Metric(NamedTuple):
     of: Callable[[Result, str], float | None]
 
     def adapted(self, result: Result) -> float | None:
-        """The number by the method that stands for adaptation; None where the result has none."""
+        """Return the number of the method that stands for adaptation; None where the result has no such method."""
         return self.of(result, result.adapted) if result.adapted else None
 
 
-def metric(results: Sequence[Result]) -> Metric:
-    """The metric that all of these results have; those without corruptions, which have none, do not count."""
-    corrupted = [result for result in results if result.mean("none") is not None]
-    if corrupted and all(result.mce("none") is not None for result in corrupted):
+def criterion(results: Sequence[Result]) -> Criterion:
+    """Return what all of these results can be compared by; those without corruptions do not count."""
+    corrupted = [result for result in results if result.mean(NONE) is not None]
+    if corrupted and all(result.mce(NONE) is not None for result in corrupted):
         yardsticks = {result.yardstick.name for result in corrupted if result.yardstick}
-        return Metric("mCE", f"mCE in % ({', '.join(sorted(yardsticks))} = 100)", _mce)
-    return Metric("mean error", "mean error in %", _mean)
+        return Criterion("mCE", f"mCE in % ({', '.join(sorted(yardsticks))} = 100)", _mce)
+    return Criterion("mean error", "mean error in %", _mean)
 
 
 def uneven(results: Sequence[Result]) -> tuple[str, ...]:
-    """What has to be said where these results are not means over the same images and conditions."""
+    """Return notes where these results are not means over the same images and conditions."""
     corrupted = [result for result in results if result.shared]
     notes = []
     if len({result.images for result in corrupted}) > 1:
@@ -45,22 +46,22 @@ def uneven(results: Sequence[Result]) -> tuple[str, ...]:
 
 
 def unshuffled(results: Sequence[Result]) -> tuple[str, ...]:
-    """What has to be said where images did not come in a random order."""
+    """Return a note where images were not shown in a random order."""
     sorted_ones = [result for result in results if result.run.settings.order != "shuffled"]
     order = _grouped(sorted_ones, lambda result: f"in the order {result.run.settings.order}")
     return (f"images were not shuffled, {order}",) if sorted_ones else ()
 
 
 def with_notes(caption: str, notes: Sequence[str]) -> str:
-    """A caption, and what else has to be said, as sentences."""
+    """Return a caption followed by notes, as sentences."""
     return " ".join([caption, *(f"{note[0].upper()}{note[1:]}." for note in notes)]).strip()
 
 
-def _grouped(results: Sequence[Result], tell: Callable[[Result], str]) -> str:
+def _grouped(results: Sequence[Result], describe: Callable[[Result], str]) -> str:
     groups: dict[str, list[str]] = {}
     for result in results:
-        groups.setdefault(tell(result), []).append(result.name)
-    return "; ".join(f"{what}: {', '.join(named)}" for what, named in groups.items())
+        groups.setdefault(describe(result), []).append(result.name)
+    return "; ".join(f"{shared}: {', '.join(named)}" for shared, named in groups.items())
 
 
 def _images(result: Result) -> str:
@@ -81,5 +82,5 @@ def _mce(result: Result, method: str) -> float | None:
 
 
 def _mean(result: Result, method: str) -> float | None:
-    found = result.mean(method)
-    return None if found is None else round(100 * found.value, 3)
+    rate = result.mean(method)
+    return None if rate is None else round(100 * rate.value, 3)

@@ -2,10 +2,10 @@
 
 from importlib.resources import files
 
-from covshift.bench.methods import GRID_IMAGES, GRID_PRIORS, batch
+from covshift.bench.methods import FULL, GRID_IMAGES, GRID_PRIORS, NONE, PARTIAL, batch
 from covshift.data.imagenet import VARIANTS
 from covshift.models.zoo.torchvisions import FILES
-from covshift.reproduce.tables import FULL, on, on_c
+from covshift.reproduce.paper_tables import LARGE_BATCH, on, on_c
 from covshift.reproduce.target import Job, Metric, Number, Target
 
 LABELS = {
@@ -21,16 +21,16 @@ LABELS = {
 
 
 def published_grid() -> dict[tuple[str, int, float], float]:
-    """MCE by model, n and N, as the paper's last table has it.
+    """Return mCE by model, n and N, as in the paper's last table.
 
     >>> published_grid()["resnet50", 8, 32.0]
     65.02
     """
-    found: dict[tuple[str, int, float], float] = {}
+    scores: dict[tuple[str, int, float], float] = {}
     for line in files("covshift.reproduce").joinpath("grid.txt").read_text().splitlines():
         model, n, *values = line.split()
-        found |= {(model, int(n), prior): float(value) for prior, value in zip(GRID_PRIORS, values, strict=True)}
-    return found
+        scores |= {(model, int(n), prior): float(value) for prior, value in zip(GRID_PRIORS, values, strict=True)}
+    return scores
 
 
 def _grid() -> Target:
@@ -52,19 +52,19 @@ def _grid() -> Target:
 def _sample_size() -> Target:
     grid, jobs, numbers = published_grid(), [], []
     for model, base in {"resnet50": 76.69, "augmix": 65.27}.items():
-        job = on_c(model, "none", *(batch(n, prior).name for n in GRID_IMAGES for prior in (0, 16)))
+        job = on_c(model, NONE, *(batch(n, prior).name for n in GRID_IMAGES for prior in (0, 16)))
         jobs.append(job)
-        numbers.append(Number(LABELS[model], "no adaptation", job.name, Metric("mce", "none"), base))
+        numbers.append(Number(LABELS[model], "no adaptation", job.name, Metric("mce", NONE), base))
         for n in GRID_IMAGES:
             for prior in (0, 16):
                 value = grid.get((model, n, float(prior)))
                 metric = Metric("mce", batch(n, prior).name)
                 numbers.append(Number(LABELS[model], f"n = {n}, N = {prior}", job.name, metric, value))
-    best = on_c("deepaugment-augmix", "none", "partial", FULL, holdout=True)
+    best = on_c("deepaugment-augmix", NONE, PARTIAL, LARGE_BATCH, holdout=True)
     for column, method, value in (
-        ("no adaptation", "none", 53.55),
-        ("n = 8, N best", "partial", 48.36),
-        ("n = 4096", FULL, 45.36),
+        ("no adaptation", NONE, 53.55),
+        ("n = 8, N best", PARTIAL, 48.36),
+        ("n = 4096", LARGE_BATCH, 45.36),
     ):
         numbers.append(Number(LABELS[best.model], column, best.name, Metric("mce", method), value))
     note = "the paper prints numbers of N = 16 in its last table, and none of N = 0"
@@ -73,12 +73,12 @@ def _sample_size() -> Target:
 
 def _architectures() -> Target:
     models = [name for name in FILES if name != "alexnet"]
-    adapted = "batch:n=2000,N=0"
-    jobs = tuple(on_c(model, "none", adapted) for model in models)
+    adapted = batch(2000, 0).name
+    jobs = tuple(on_c(model, NONE, adapted) for model in models)
     numbers = tuple(
         Number(model, column, f"{model}-imagenet-c", Metric("mce", method))
         for model in models
-        for column, method in (("mCE, base", "none"), ("mCE, adapted", adapted))
+        for column, method in (("mCE, base", NONE), ("mCE, adapted", adapted))
     )
     note = "the paper shows points, without numbers; its list of 25 has densenet201 twice"
     return Target("figure3", "Torchvision's architectures on ImageNet-C, n = 2000", jobs, numbers, note)
@@ -101,21 +101,19 @@ def _natural() -> Target:
     jobs: list[Job] = []
     numbers = []
     for data, model, label, base in curves:
-        job = on(data, model, "none", *sizes)
+        job = on(data, model, NONE, *sizes)
         jobs.append(job)
-        numbers.append(Number(label, "no adaptation", job.name, Metric("top1", "none", "clean"), base))
+        numbers.append(Number(label, "no adaptation", job.name, Metric("top1", NONE, "clean"), base))
         numbers += [Number(label, method, job.name, Metric("top1", method, "clean")) for method in sizes]
     return Target("figure5", "Batch size on natural images, top-1 error", tuple(jobs), tuple(numbers))
 
 
 def _adversarial() -> Target:
-    job = on("imagenet-a", "resnet50", "none", "batch:n=512,N=0")
+    job = on("imagenet-a", "resnet50", NONE, batch(512, 0).name)
     numbers = tuple(
         Number("ResNet-50", method, job.name, Metric("top1", method, "clean")) for method in job.settings["methods"]
     )
-    note = (
-        "the paper says that the error stays above 99 %, without saying how logits are compared; here among 200 classes"
-    )
+    note = "in the paper the error stays above 99 %; how it compares logits is open, here they are those of 200 classes"
     return Target("imagenet-a", "ImageNet-A, top-1 error", (job,), numbers, note)
 
 
@@ -123,11 +121,11 @@ def _corruptions() -> Target:
     from covshift.corruptions import names
 
     jobs, numbers = [], []
-    for model, adapted in (("resnet50", "full"), ("augmix", FULL)):
-        job = on_c(model, "none", adapted, holdout=True)
+    for model, adapted in (("resnet50", FULL), ("augmix", LARGE_BATCH)):
+        job = on_c(model, NONE, adapted, holdout=True)
         jobs.append(job)
         for name in names("all"):
-            for column, method in (("base", "none"), ("adapted", adapted)):
+            for column, method in (("base", NONE), ("adapted", adapted)):
                 label = f"{LABELS[model]}, {name}"
                 numbers.append(Number(label, column, job.name, Metric("top1", method, name)))
     note = "the paper shows bars, without numbers"

@@ -1,0 +1,173 @@
+"""What a method of the benchmark works with: the images of one condition, and a model whose answers are counted."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from covshift.bench.fold import Folding
+from covshift.core.estimate import device_of, estimate
+from covshift.core.statistics import Statistics
+from covshift.data.selection import Batch as Images
+from covshift.data.selection import Shown
+from covshift.models import Model
+from covshift.support.classes import restrict
+from covshift.support.errors import CovshiftError
+
+TOP = 5
+
+
+class Score:
+    """Counts errors."""
+
+    def __init__(self, condition: str, advance: Callable[[int], None], among: tuple[int, ...] | None = None) -> None:
+        self.images = self.top1 = self.top5 = 0
+        self._among = among
+        self._condition = condition
+        self._advance = advance
+
+    def add(self, labels: np.ndarray, logits: Tensor) -> None:
+        """Count the errors of a batch."""
+        if not logits.isfinite().all():
+            raise CovshiftError(
+                f"the model's outputs in condition {self._condition} are NaN or infinite; check its weights"
+            )
+        logits = restrict(logits, self._among)
+        best = logits.topk(min(TOP, logits.shape[1])).indices.cpu()
+        right = best == torch.from_numpy(labels).unsqueeze(1)
+        self.images += len(labels)
+        self.top1 += len(labels) - int(right[:, 0].sum())
+        self.top5 += len(labels) - int(right.any(1).sum())
+        self._advance(len(labels))
+
+
+@dataclass
+class Subject:
+    """A model on its device, with what methods share over all conditions.
+
+    Attributes:
+        model: on its device, in eval mode.
+        memory: bytes for batches that wait for each other, where a statistical batch is larger than a compute batch.
+    """
+
+    model: Model
+    memory: float | None = None
+    _as_it_came: nn.Module | None = field(default=None, init=False)
+
+    @cached_property
+    def device(self) -> torch.device:
+        """Where the model's parameters are."""
+        return device_of(self.model.module)
+
+    @cached_property
+    def _folding(self) -> Folding:
+        return Folding(self.model.module)
+
+    def folded(self, images: Tensor, *, as_it_came: bool) -> nn.Module:
+        """Return the model with the statistics that it has now folded into its convolutions.
+
+        Args:
+            images: some of the model's input, to check that the answers stay the same.
+            as_it_came: the statistics are the model's own, so that folding is done once for all conditions.
+        """
+        if not as_it_came:
+            return self._folding.fold(images)
+        if self._as_it_came is None:
+            self._as_it_came = self._folding.fold(images)
+        return self._as_it_came
+
+    def input(self, batch: Images) -> Tensor:
+        """Return the model's input for a batch of images."""
+        return self.model.preprocess.tensor(batch.images, self.device)
+
+
+class Evaluation:
+    """One condition for one method: its images, and ways to show them to the model, each of which counts errors.
+
+    Attributes:
+        model: the model, on its device, in eval mode.
+        shown: the images of the condition, to be taken in batches.
+        clean: returns the clean images.
+        batch_size: how many images the model gets at once; a statistical batch may be smaller or larger.
+        target: the statistics of the whole condition, once a method has estimated them.
+    """
+
+    def __init__(
+        self,
+        subject: Subject,
+        shown: Shown,
+        score: Score,
+        *,
+        clean: Callable[[], Shown],
+        batch_size: int,
+        target: Statistics | None = None,
+    ) -> None:
+        self.model = subject.model
+        self.shown = shown
+        self.clean = clean
+        self.batch_size = batch_size
+        self.target = target
+        self._subject = subject
+        self._score = score
+
+    def run(self, batches: Iterator[Images]) -> None:
+        """Show batches to the model, one after the other, with whatever adapter is on it."""
+        for batch in batches:
+            self._score.add(batch.labels, self.model.module(self._subject.input(batch)))
+
+    def run_frozen(self, batches: Iterator[Images], *, as_it_came: bool = False) -> None:
+        """Show batches to the model whose statistics stay as they are now, which saves time.
+
+        Args:
+            batches: the images.
+            as_it_came: whether its statistics are those that it came with.
+        """
+        folded: nn.Module | None = None
+        for batch in batches:
+            images = self._subject.input(batch)
+            if folded is None:
+                folded = self._subject.folded(images, as_it_came=as_it_came)
+            self._score.add(batch.labels, folded(images))
+
+    def run_whole(self, batches: Iterator[Images], prior: float) -> Statistics:
+        """Show batches to the model as one statistical batch, and return its statistics."""
+        return self._estimate(batches, prior, self._score.add)
+
+    def estimate_target(self) -> Statistics:
+        """Return the statistics of the whole condition, without counting errors; they are estimated once."""
+        if self.target is None:
+            self.target = self._estimate(self.shown.batches(self.batch_size), 0, lambda labels, logits: None)
+        return self.target
+
+    @contextmanager
+    def applied(self, statistics: Statistics) -> Iterator[None]:
+        """Give the model these statistics for the length of a block."""
+        source = Statistics.of(self.model.module)
+        statistics.apply(self.model.module)
+        try:
+            yield
+        finally:
+            source.apply(self.model.module)
+
+    def _estimate(
+        self, batches: Iterator[Images], prior: float, collect: Callable[[np.ndarray, Tensor], None]
+    ) -> Statistics:
+        labels: list[np.ndarray] = []
+
+        def inputs() -> Iterator[Tensor]:
+            for batch in batches:
+                labels.append(batch.labels)
+                yield self._subject.input(batch)
+
+        return estimate(
+            self.model.module,
+            inputs(),
+            prior=prior,
+            memory=self._subject.memory,
+            collect=lambda position, logits: collect(labels[position], logits),
+            progress=False,
+        )

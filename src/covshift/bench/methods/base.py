@@ -1,0 +1,147 @@
+"""`Method`: what is run on the images of a condition, and how it is written on the command line and in results."""
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from inspect import get_annotations
+from typing import Any, ClassVar, Literal, Self, get_args, get_type_hints
+
+from covshift.bench.evaluation import Evaluation
+from covshift.data.selection import Shown
+from covshift.support.errors import CovshiftError
+
+Prior = float | Literal["auto"]
+"""N, how many images the source statistics count for; "auto" where each layer weighs what it sees by itself."""
+
+EXAMPLE = "batch:n=8,N=16"
+_KEYS = {"prior": "N"}  # fields that are written by the paper's letter
+
+
+@dataclass(frozen=True)
+class Method(ABC):
+    """One way to evaluate a model in a condition.
+
+    A subclass is a frozen dataclass. Its own fields are what a user may write behind its name, and `run` is what it
+    does; see `covshift.bench.register`.
+
+    Attributes:
+        n: number of images in a statistical batch; None for all.
+        prior: N of the source statistics; None where it has none, or where N is still to be chosen.
+        word: the name that it is registered under; `register` sets it.
+        adapts: whether it changes statistics, so that the model has to have some.
+        needs_clean: whether it is evaluated on the clean images, whatever the condition; then its error does not
+            compare with those of other methods.
+        runs_late: whether it runs after the others of its condition, since it uses what they estimated.
+    """
+
+    word: ClassVar[str] = ""
+    adapts: ClassVar[bool] = True
+    needs_clean: ClassVar[bool] = False
+    runs_late: ClassVar[bool] = False
+
+    n: int | None = None
+    prior: Prior | None = None
+
+    @abstractmethod
+    def run(self, on: Evaluation) -> None:
+        """Show the images of a condition to the model; `on` counts the errors."""
+
+    @property
+    def name(self) -> str:
+        """How it is written, and what results are filed under."""
+        values = {key: getattr(self, name) for key, name in self.takes().items()}
+        written = ",".join(f"{key}={value_text(value)}" for key, value in values.items() if value is not None)
+        return f"{self.word}:{written}" if written else self.word
+
+    @property
+    def repairs(self) -> bool:
+        """Whether it adapts to the images that it is evaluated on, so that its error compares with that of `none`."""
+        return self.adapts and not self.needs_clean
+
+    @property
+    def needs_choice(self) -> bool:
+        """Whether N is still to be chosen on holdout corruptions."""
+        return False
+
+    def with_prior(self, prior: Prior) -> "Method":
+        """Return the same method with this N, where N is still to be chosen."""
+        return self
+
+    def candidates(self, priors: Sequence[float]) -> "list[Method]":
+        """Return a method for each N to choose from; none where N is not to be chosen."""
+        return []
+
+    def in_step(self, shown: Shown) -> bool:
+        """Whether ranks wait for each other's statistics at every batch, so that none can fail alone."""
+        return False
+
+    def check(self, batch_size: int) -> None:
+        """Raise a `CovshiftError` where it cannot be run with compute batches of this size."""
+        del batch_size  # most methods take any
+
+    def row_n(self, images: int) -> int | None:
+        """Return what the row of a result says of n, of so many images."""
+        return min(self.n or images, images) if self.adapts else None
+
+    @classmethod
+    def takes(cls) -> dict[str, str]:
+        """Return what may be written behind the name: keys, and the fields that they set."""
+        inherited = {name for base in cls.__mro__ if issubclass(Method, base) for name in get_annotations(base)}
+        own = {name for base in cls.__mro__ if base not in Method.__mro__ for name in get_annotations(base)}
+        names = [field.name for field in fields(cls) if field.name in own or field.name not in inherited]
+        return {_KEYS.get(name, name): name for name in names}
+
+    @classmethod
+    def parse(cls, text: str, given: dict[str, str]) -> Self:
+        """Return the method that a user has written.
+
+        Args:
+            text: all of it, for errors.
+            given: the values behind the name, by key.
+        """
+        takes, types = cls.takes(), get_type_hints(cls)
+        if odd := [key for key in given if key not in takes]:
+            raise CovshiftError(f"method {cls.word!r} takes no {', '.join(odd)}; write e.g. {EXAMPLE}")
+        values = {takes[key]: _value(text, key, value, types[takes[key]]) for key, value in given.items()}
+        return cls(**values)
+
+    def __str__(self) -> str:
+        return self.name
+
+
+def value_text(value: object) -> str:
+    """Return a value as it is written in the name of a method, or in a sentence.
+
+    >>> value_text(16.0), value_text("auto"), value_text(8)
+    ('16', 'auto', '8')
+    """
+    return f"{value:g}" if isinstance(value, float) else f"{value}"
+
+
+def _value(text: str, key: str, written: str, kind: Any) -> Any:
+    kinds = [each for part in get_args(kind) or (kind,) for each in (get_args(part) or (part,))]
+    if str in kinds or written in kinds:
+        return written
+    number = as_number(text, key, written)
+    if int in kinds and float not in kinds:
+        return as_whole(text, key, number)
+    return number
+
+
+def as_number(text: str, key: str, written: str) -> float:
+    """Return what is written behind a key of a method as a number from 0."""
+    try:
+        number = float(written)
+    except ValueError:
+        raise CovshiftError(f"expected a method such as {EXAMPLE}, got {text!r}") from None
+    if math.isnan(number) or number < 0:
+        raise CovshiftError(f"expected {key} in {text!r} to be 0 or more")
+    return number
+
+
+def as_whole(text: str, key: str, number: float) -> int:
+    """Return the number as a whole number from 1."""
+    if number < 1 or not float(number).is_integer():
+        raise CovshiftError(f"expected {key} in {text!r} to be a whole number from 1")
+    return int(number)

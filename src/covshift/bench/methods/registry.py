@@ -1,0 +1,145 @@
+"""Which methods there are, how they are read, and `register`, which adds a user's own."""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeVar, overload
+
+from covshift.bench.evaluation import Evaluation
+from covshift.bench.methods.base import EXAMPLE, Method
+from covshift.bench.methods.batches import BatchMethod, Full, Partial
+from covshift.bench.methods.names import FULL, NONE, PARTIAL, REVERSE
+from covshift.bench.methods.plain import NoAdaptation
+from covshift.bench.methods.policies import FACTORIES, PolicyMethod, StreamMethod
+from covshift.bench.methods.reverse import Reverse
+from covshift.support.errors import CovshiftError, unknown
+from covshift.support.plugins import is_same_code
+
+Maker = TypeVar("Maker", bound=Callable[..., Any])
+
+_BUILTIN: dict[str, type[Method]] = {
+    NONE: NoAdaptation,
+    PARTIAL: Partial,
+    FULL: Full,
+    REVERSE: Reverse,
+    "batch": BatchMethod,
+    "stream": StreamMethod,
+}
+_PARSERS: dict[str, Callable[[str, dict[str, str]], Method]] = {}
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
+
+
+@overload
+def register(name: str) -> Callable[[Maker], Maker]: ...
+@overload
+def register(name: str, what: Maker) -> Maker: ...
+def register(name: str, what: Any = None) -> Any:
+    """Add a method of the benchmark, to be named in `methods` like those that come with covshift.
+
+    Args:
+        name: letters, digits, `_` and `-`; what a user writes, and what results are filed under.
+        what: a subclass of `Method`, or a function that returns a policy for `covshift.adapt`. The arguments of the
+            function are what may be written behind the name: `mine:n=8,strength=2` calls it with `strength=2`, and
+            shows the model 8 images at a time. Without it, `register` is a decorator.
+
+    Returns:
+        What was registered.
+
+    >>> from covshift import Stream
+    >>> @register("fading")
+    ... def fading(half_life: float = 50) -> Stream:
+    ...     return Stream(prior=16, decay=0.5 ** (1 / half_life))
+    >>> parse_method("fading:half_life=20").name
+    'fading:n=1,half_life=20'
+    """
+    if what is None:
+        return partial(_register, name)
+    return _register(name, what)
+
+
+def _register(name: str, what: Any) -> Any:
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise CovshiftError(f"expected a name of letters, digits, _ and - for a method, got {name!r}")
+    is_class = isinstance(what, type) and issubclass(what, Method)
+    if not is_class and not callable(what):
+        raise CovshiftError(
+            f"expected a subclass of covshift.bench.Method, or a function that returns a policy, as {name!r}, "
+            f"got {what!r}"
+        )
+    held = FACTORIES.get(name) or getattr(_PARSERS.get(name), "__self__", None)
+    if name in _PARSERS and (name in _BUILTIN or not is_same_code(held, what)):
+        raise CovshiftError(f"there is a method {name!r} already; register yours under another name")
+    if is_class:
+        if what.word not in ("", name) and "word" in vars(what):
+            raise CovshiftError(f"{what.__name__} is registered as {what.word!r} already; derive a class for {name!r}")
+        what.word = name
+        _PARSERS[name] = what.parse
+    else:
+        FACTORIES[name] = what
+        _PARSERS[name] = partial(PolicyMethod.read, name)
+    return what
+
+
+def methods() -> tuple[str, ...]:
+    """Return the names of all methods: those that come with covshift, and those that were registered."""
+    return tuple(_PARSERS)
+
+
+def parse_methods(text: str) -> list[Method]:
+    """Return methods as a user writes them, one after the other.
+
+    >>> [method.name for method in parse_methods("none,batch:n=8,N=16,full")]
+    ['none', 'batch:n=8,N=16', 'full']
+    """
+    # A comma also separates what belongs to one method; only before a word without "=" does the next one begin.
+    return [parse_method(part) for part in re.split(r",(?!\s*\w+\s*=)", text)]
+
+
+def parse_method(text: str) -> Method:
+    """Return one method.
+
+    >>> parse_method("stream:N=4")
+    StreamMethod(n=1, prior=4.0, decay=None)
+    """
+    name, _, rest = text.strip().partition(":")
+    if name not in _PARSERS:
+        raise unknown("method", name, _PARSERS)
+    return _PARSERS[name](text, _given(text, rest))
+
+
+@dataclass(frozen=True)
+class Unregistered(Method):
+    """A method in the results of a run whose code is not here: it can be shown, but not be run."""
+
+    written: str = ""
+
+    @property
+    def name(self) -> str:
+        """What results are filed under."""
+        return self.written
+
+    def run(self, on: Evaluation) -> None:
+        """Raise a `CovshiftError`."""
+        raise CovshiftError(
+            f"method {self.written!r} is not registered here; name the module that registers it as a plugin"
+        )
+
+
+def stored_method(text: str) -> Method:
+    """Return a method that the results of a run name, also where it is not registered here."""
+    return parse_method(text) if text.partition(":")[0] in _PARSERS else Unregistered(written=text)
+
+
+def _given(text: str, rest: str) -> dict[str, str]:
+    given = {}
+    for part in filter(None, rest.split(",")):
+        key, equals, value = (piece.strip() for piece in part.partition("="))
+        if not equals:
+            raise CovshiftError(f"expected a method such as {EXAMPLE}, got {text!r}")
+        given[key] = value
+    return given
+
+
+for _name, _class in _BUILTIN.items():
+    _register(_name, _class)

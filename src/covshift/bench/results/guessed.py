@@ -1,0 +1,48 @@
+"""Family and normalisation of the models of old runs, which did not record them: guessed from the model's name."""
+
+import re
+from typing import NamedTuple
+
+_FAMILIES = {
+    "wide_?resnet|wrn": "Wide ResNet",
+    "resnext": "ResNeXt",
+    "se_?resnet|resnest": "ResNet, attention",
+    "resnet": "ResNet",
+    "densenet": "DenseNet",
+    "mnasnet": "MNASNet",
+    "mobilenet": "MobileNet",
+    "shufflenet": "ShuffleNet",
+    "googlenet": "GoogLeNet",
+    "inception": "Inception",
+    "vgg": "VGG",
+    "efficientnet": "EfficientNet",
+    "regnet": "RegNet",
+    "convnext": "ConvNeXt",
+}
+_NORMS = {"group": r"([-_.]|(?<=\d))(gn|group_?norm)(?![a-z])", "fixup": r"[-_.]?fixup", "batch": r"[-_.]bn(?![a-z])"}
+_WITHOUT = ("VGG", "ConvNeXt")  # families that have batch normalisation only where the name says so
+
+
+class Guess(NamedTuple):
+    """A family, and a kind of normalisation, or "" where the name does not tell."""
+
+    family: str
+    norm: str
+
+
+def guess(name: str, *, adapted: bool) -> Guess:
+    """Return what the name of a model says of it.
+
+    Args:
+        name: a model's URI, or what someone called it.
+        adapted: whether the run adapted it, so that it holds statistics.
+
+    >>> guess("builtin:resnet20-gn", adapted=False)
+    Guess(family='ResNet', norm='group')
+    """
+    source, _, rest = name.partition(":")
+    own = (rest or source).partition("?")[0]
+    family = next((word for pattern, word in _FAMILIES.items() if re.search(pattern, own.lower())), "")
+    norm = next((word for word, pattern in _NORMS.items() if re.search(pattern, own.lower())), "")
+    usual = family not in ("", *_WITHOUT)
+    return Guess(family or own, norm or ("batch" if adapted or usual else ""))

@@ -1,0 +1,111 @@
+"""What is written down of a run: `Run`, what it is, in `run.json`, and a `Row` for each finished cell."""
+
+from pathlib import Path
+from typing import Any, Protocol, Self
+
+from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
+
+from covshift.bench.methods import Prior
+from covshift.bench.results.guessed import guess
+from covshift.bench.settings import STORED, Settings
+from covshift.support.errors import CovshiftError
+
+SCHEMA = 1
+
+
+class Row(BaseModel):
+    """A finished cell: what was run, and what came out."""
+
+    model_config = ConfigDict(frozen=True, ser_json_inf_nan="strings")
+
+    cell: str
+    model: str
+    data: str
+    corruption: str
+    severity: int
+    method: str
+    n: int | None
+    prior: Prior | None
+    images: int
+    top1_errors: int
+    top5_errors: int
+    seconds: float
+    broken: int = 0
+    limit: int | None = None
+    order: str = "shuffled"
+    seed: int = 0
+    batch_size: int | None = None
+    device: str | None = None
+
+
+class Run(BaseModel):
+    """What a run is: everything that its rows depend on.
+
+    `model_family` and `model_norm` are a model's `family` and `norm`; of runs that did not record them, they are
+    guessed from the model's name, where "" is unknown.
+    """
+
+    model_config = ConfigDict(frozen=True, protected_namespaces=())
+
+    schema_version: int = SCHEMA
+    settings: Settings
+    model_digest: str
+    model_classes: int
+    model_params: int
+    model_uri: str = ""
+    model_family: str = ""
+    model_norm: str = ""
+    preprocess: dict[str, Any]
+    data_digest: str
+    data_images: int
+    data_remark: str = ""
+    imagenet: bool
+    versions: dict[str, str]
+    revision: str | None = None
+
+    @model_validator(mode="after")
+    def _of_old(self) -> Self:
+        """Guess what old runs did not record."""
+        if not self.model_family:
+            adapted = any(method.adapts for method in self.settings.all_methods)
+            guessed = guess(self.settings.model, adapted=adapted)
+            # The model is frozen for users; here it is being made.
+            object.__setattr__(self, "model_family", guessed.family)
+            object.__setattr__(self, "model_norm", guessed.norm)
+        return self
+
+    @property
+    def image_count(self) -> int:
+        """How many images are shown in a condition."""
+        return min(self.settings.limit or self.data_images, self.data_images)
+
+
+class RunFolder(Protocol):
+    """A folder with the run that it holds."""
+
+    @property
+    def folder(self) -> Path:
+        """Where the run is."""
+
+    @property
+    def run(self) -> Run:
+        """What the run is."""
+
+
+def read_run(file: Path) -> Run:
+    """Read a `run.json`; code that the run names is not imported."""
+    try:
+        text = file.read_text()
+    except FileNotFoundError:
+        raise CovshiftError(f"there is no run in {file.parent}: expected a {file.name} there") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise CovshiftError(f"cannot read {file}: {error}; use another folder, or delete this one") from error
+    try:
+        run = Run.model_validate_json(text, context=STORED)
+    except ValidationError as error:
+        raise CovshiftError(f"{file} is no run of schema {SCHEMA}: {error.errors()[0]['msg']}") from error
+    if run.schema_version != SCHEMA:
+        raise CovshiftError(f"{file} has schema {run.schema_version}, this covshift reads {SCHEMA}; use its version")
+    return run
+
+

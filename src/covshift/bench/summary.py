@@ -1,0 +1,87 @@
+"""What a run folder, or a folder of runs, holds: its table, its rows, how far it is, and a run as a baseline."""
+
+from pathlib import Path
+from typing import NamedTuple
+
+from covshift.bench.engines.where import Shard
+from covshift.bench.results.merge import shards_in
+from covshift.bench.results.metrics import Baseline, baseline_of
+from covshift.bench.results.store import Store, holds_a_run
+from covshift.bench.results.table import overview, tables, write
+from covshift.bench.suite import open_runs, run_folders
+from covshift.support.errors import plural
+
+
+def table(folder: Path, form: str, baseline: Path | None = None) -> str:
+    """Return the table of a run folder or, with a line for each run, of a folder of runs.
+
+    Args:
+        folder: the run folder, or a folder of these.
+        form: how the table is written, e.g. `text` or `markdown`.
+        baseline: the folder of a run to measure mCE against, in AlexNet's place.
+    """
+    runs, yardstick = open_runs(folder), read_baseline(baseline) if baseline else None
+    if len(runs) > 1:
+        return write([overview({name: (store.rows(), store.run) for name, store in runs.items()}, yardstick)], form)
+    (store,) = runs.values()
+    return write(tables(store.rows(), store.run, yardstick), form)
+
+
+def rows(folder: Path) -> str:
+    """Return the rows of a run folder, or of all runs in a folder, as JSON lines."""
+    return "\n".join(row.model_dump_json() for store in open_runs(folder).values() for row in store.rows())
+
+
+class Progress(NamedTuple):
+    """How far a run, or one shard of it, is.
+
+    Attributes:
+        folder: where it is.
+        model, data: their names, as in the settings.
+        done, cells: number of cells that are done, and of all.
+        minutes: of work that the cells that are done took.
+        next: the first cell that is left, None if all are done.
+    """
+
+    folder: Path
+    model: str
+    data: str
+    done: int
+    cells: int
+    minutes: float
+    next: str | None
+
+    def __str__(self) -> str:
+        lines = [
+            f"{self.folder}: {self.model} on {self.data}",
+            f"{self.done} of {plural(self.cells, 'cell')} done in {self.minutes:.1f} min of work",
+        ]
+        return "\n".join([*lines, *([f"next: {self.next}"] if self.next else [])])
+
+
+def progress(folder: Path) -> list[Progress]:
+    """Return how far a run is, or each run in a folder, or each of its shards as long as they are not merged."""
+    folders = [] if holds_a_run(folder) else shards_in(folder)
+    return [progress_of_run(each) for each in folders or run_folders(folder)]
+
+
+def progress_of_run(folder: Path) -> Progress:
+    """Return how far the one run in this folder is, or the one shard."""
+    store, shard = Store(folder), Shard.named(folder)
+    settings = store.run.settings
+    names = settings.plan.names_of(shard.part(settings.plan.conditions) if shard else settings.plan.conditions)
+    done = store.done()
+    left = [name for name in names if name not in done]
+    minutes = sum(row.seconds for row in store.rows()) / 60
+    cells = len(names)
+    return Progress(folder, settings.model, settings.data, cells - len(left), cells, minutes, next(iter(left), None))
+
+
+def status(folder: Path) -> str:
+    """Return `progress` as text for people."""
+    return "\n\n".join(map(str, progress(folder)))
+
+
+def read_baseline(folder: Path) -> Baseline:
+    """Return the run that others are measured against."""
+    return baseline_of(Store(folder).rows(), folder.resolve().name)

@@ -1,0 +1,52 @@
+"""`covshift shift`: how far images have moved, what that costs, and what adapting would buy."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from covshift.cli import options
+from covshift.cli.parser import FOUND
+from covshift.support.errors import CovshiftError
+
+
+def command(
+    model: Annotated[str, typer.Option(help="Model, e.g. torchvision:resnet50.")],
+    target: Annotated[str, typer.Option(help="Images that may have moved, e.g. folder:night; labels are not needed.")],
+    source: Annotated[
+        str | None, typer.Option(help="Clean labelled images to learn from, e.g. folder:val.", show_default=False)
+    ] = None,
+    condition: Annotated[str, typer.Option(help="Condition of the target, e.g. fog/3 to corrupt it.")] = "clean/0",
+    limit: Annotated[
+        int, typer.Option(min=2, metavar="NUMBER", help="Number of images to take of each set, spread evenly.")
+    ] = 1000,
+    predictor: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="File to keep what is learned in, and to use it next time.")
+    ] = None,
+    alarm: Annotated[
+        float | None,
+        typer.Option(min=0, max=1, metavar="ERROR", help="Predicted error, e.g. 0.4, above which the exit code is 3."),
+    ] = None,
+    device: options.Device = "auto",
+    as_json: options.Json = False,
+) -> None:
+    """Predict without labels what images cost a model, and what adapting would buy.
+
+    Examples:
+    covshift shift --model torchvision:resnet50 --target folder:night
+
+    covshift shift --model torchvision:resnet50 --source folder:val --target folder:night --alarm 0.4
+    """
+    from covshift.shift.forecast.verdict import tell
+
+    if source is None and (predictor is None or not predictor.exists()):
+        if predictor is not None:
+            raise CovshiftError(
+                f"there is no predictor at {predictor}; name clean labelled images to learn one: --source folder:val"
+            )
+        if alarm is not None:
+            raise CovshiftError("expected --source or --predictor with --alarm: there is no predicted error without")
+    found = tell(model, target, source, condition, limit, predictor, device)
+    typer.echo(found.as_json() if as_json else found.as_text())
+    if found.above(alarm):
+        raise typer.Exit(FOUND)

@@ -1,0 +1,91 @@
+"""What a network is, seen from its layers: its family, and how it normalises."""
+
+from collections import Counter
+from typing import Literal
+
+from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.instancenorm import _InstanceNorm
+
+from covshift.core.places import holds_statistics
+
+Norm = Literal["batch", "group", "layer", "instance", "fixup", "none"]
+
+_FAMILIES = {
+    "wideresnet": "Wide ResNet",
+    "resnext": "ResNeXt",
+    "resnest": "ResNet, attention",
+    "resnet": "ResNet",
+    "densenet": "DenseNet",
+    "mnasnet": "MNASNet",
+    "mobilenet": "MobileNet",
+    "shufflenet": "ShuffleNet",
+    "googlenet": "GoogLeNet",
+    "inception": "Inception",
+    "vgg": "VGG",
+    "efficientnet": "EfficientNet",
+    "regnet": "RegNet",
+    "convnext": "ConvNeXt",
+    "alexnet": "AlexNet",
+    "squeezenet": "SqueezeNet",
+    "swintransformer": "Swin Transformer",
+    "visiontransformer": "Vision Transformer",
+}
+"""Families by the class of a network, in small letters."""
+
+_KINDS: dict[Norm, type[nn.Module] | tuple[type[nn.Module], ...]] = {
+    "instance": _InstanceNorm,
+    "batch": _BatchNorm,
+    "group": nn.GroupNorm,
+    "layer": nn.LayerNorm,
+}
+_EXPANSION = 4  # of a residual bottleneck: channels that leave it by channels of its middle
+
+
+def norm_kind(module: nn.Module) -> Norm:
+    """Return how a network normalises: the kind that most of its normalisation layers are of.
+
+    `fixup` is a network that does without, by its way to initialise weights, and `none` any other without.
+
+    >>> norm_kind(nn.Sequential(nn.Conv2d(3, 8, 3), nn.GroupNorm(2, 8)))
+    'group'
+    """
+    found = Counter(kind for layer in module.modules() if (kind := _kind(layer)))
+    if found:
+        return found.most_common(1)[0][0]
+    return "fixup" if any("fixup" in type(layer).__name__.lower() for layer in module.modules()) else "none"
+
+
+def _kind(layer: nn.Module) -> Norm | None:
+    if holds_statistics(layer) and not isinstance(layer, _InstanceNorm):
+        return "batch"  # also layers of other libraries
+    return next((kind for kind, classes in _KINDS.items() if isinstance(layer, classes)), None)
+
+
+def family(module: nn.Module) -> str:
+    """Return the family of a network, by its class and its blocks; else the name of its class.
+
+    >>> from covshift.models.cifar import ResNet
+    >>> family(nn.Sequential(nn.Identity(), ResNet(20)))
+    'ResNet'
+    """
+    for part in module.modules():  # a wrapper comes before what it wraps
+        name = type(part).__name__.lower().replace("_", "")
+        found = next((word for pattern, word in _FAMILIES.items() if pattern in name), None)
+        if found is not None:
+            return _kind_of_resnet(part) if found == "ResNet" else found
+    return type(module).__name__
+
+
+def _kind_of_resnet(network: nn.Module) -> str:
+    """Return which kind of ResNet this is; one class makes several of them."""
+    for block in network.modules():
+        middle, last = getattr(block, "conv2", None), getattr(block, "conv3", None)
+        if not (isinstance(middle, nn.Conv2d) and isinstance(last, nn.Conv2d)):
+            continue
+        if middle.groups > 1:
+            return "ResNeXt"
+        if isinstance(getattr(block, "se", None), nn.Module):
+            return "ResNet, attention"
+        return "ResNet" if last.out_channels >= _EXPANSION * middle.out_channels else "Wide ResNet"
+    return "ResNet"
