@@ -1,4 +1,4 @@
-"""What mkdocs does beyond its plugins: sets formulas as MathML, and writes the page of all commands from the commands."""
+"""What mkdocs does beyond its plugins: set formulas as MathML, and write the page of all commands from the code."""
 
 import re
 from typing import Any

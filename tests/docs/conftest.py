@@ -1,5 +1,6 @@
 """What the pages take for granted: a small folder of pictures, a model, images, a loader."""
 
+import shutil
 import sys
 
 import numpy as np
@@ -23,8 +24,7 @@ def place(tmp_path, monkeypatch):
             path.parent.mkdir(parents=True, exist_ok=True)
             Image.fromarray(pixels).save(path)
     Image.fromarray(random.integers(0, 256, (64, 64, 3), dtype=np.uint8)).save(tmp_path / "cat.jpg")
-    (tmp_path / "docs").symlink_to(ROOT / "docs")
-    (tmp_path / "results").symlink_to(ROOT / "results")
+    shutil.copytree(ROOT / "docs" / "assets", tmp_path / "docs" / "assets")
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     yield tmp_path
