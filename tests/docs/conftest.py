@@ -28,29 +28,36 @@ def place(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     yield tmp_path
-    for name in [
-        name for name, module in sys.modules.items() if str(getattr(module, "__file__", "")).startswith(str(tmp_path))
-    ]:
-        del sys.modules[name]
+    for name, module in list(sys.modules.items()):
+        if str(getattr(module, "__file__", "")).startswith(str(tmp_path)):
+            del sys.modules[name]
 
 
 @pytest.fixture
-def names(place):
+def names(place, page):
     """The names that blocks of Python use without making them."""
-    opened = covshift.open_model("builtin:resnet20")
-    images = np.random.default_rng(0).integers(0, 256, (40, 32, 32, 3), dtype=np.uint8)
-    shown = opened.preprocess.tensor(images)
-    torch.manual_seed(0)
+    opened = covshift.open_model(
+        "builtin:resnet20" if page.name == "predict.md" else "torchvision:resnet18/none?size=32"
+    )
+    pixels = np.random.default_rng(0).integers(0, 256, (40, 32, 32, 3), dtype=np.uint8)
+    images = opened.preprocess.tensor(pixels)
+    loader = [images[:20], images[20:]]
+    source = covshift.Statistics.of(opened.module)
+    shifted = [covshift.estimate(opened.module, [factor * images]) for factor in (0.5, 1, 2)]
     return {
         "covshift": covshift,
         "np": np,
         "torch": torch,
         "model": opened.module,
         "transform": opened.preprocess,
-        "images": shown,
-        "pixels": images,
+        "images": images,
+        "pixels": pixels,
+        "unlabelled": pixels,
         "labels": np.arange(40) % 10,
-        "loader": [shown[:20], shown[20:]],
-        "clean_loader": [shown[:20], shown[20:]],
-        "camera": [image[None] for image in shown[:4]],
+        "loader": loader,
+        "clean_loader": loader,
+        "camera": [image[None] for image in images[:4]],
+        "source": source,
+        "target": shifted[0],
+        **dict(zip(("fog_1", "fog_2", "snow_1"), shifted, strict=True)),
     }

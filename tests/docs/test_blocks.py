@@ -23,7 +23,7 @@ def of_pages(*kinds: str) -> list[pytest.param]:
 
 
 @pytest.mark.parametrize("page", of_pages("python"))
-def test_python(page, names, monkeypatch):
+def test_python(page, names):
     for block in blocks(page, "python"):
         where = f"{page.name}:{block.line}"
         if block.code.startswith(">>>"):
@@ -49,6 +49,10 @@ def test_shell(page, names):
                 if not block.needs:
                     done = CliRunner().invoke(app, arguments)
                     assert done.exit_code == 0, f"{page.name}:{block.line}: {command}\n{done.output}\n{done.exception}"
+
+
+def test_the_readme_is_short():
+    assert len((ROOT / "README.md").read_text().splitlines()) < 120
 
 
 def test_every_page_is_in_the_navigation():
