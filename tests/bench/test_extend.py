@@ -35,14 +35,17 @@ CHANGES = {
 
 @pytest.fixture(autouse=True)
 def forget():
-    """Take out again what a test registers, and the module that did."""
+    """Let each test begin without what others have registered, and without their modules."""
     tables = (registry._PARSERS, policies.FACTORIES, corruption_registry._REGISTERED)
-    before = [dict(each) for each in tables]
+    before, module = [dict(each) for each in tables], sys.modules.pop("mine", None)
+    corruption_registry._REGISTERED.clear()
     yield
     for held, was in zip(tables, before, strict=True):
         held.clear()
         held.update(was)
     sys.modules.pop("mine", None)
+    if module is not None:
+        sys.modules["mine"] = module
 
 
 @pytest.fixture

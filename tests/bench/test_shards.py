@@ -83,7 +83,7 @@ def test_what_cannot_be_merged(tmp_path):
         merge([one, stored(tmp_path / "three", seed=1)], tmp_path / "out")
     with pytest.raises(CovshiftError, match="there is no run in"):
         merge([one, tmp_path / "nothing"], tmp_path / "out")
-    with pytest.raises(CovshiftError, match="name a folder with `out=DIR`"):
+    with pytest.raises(CovshiftError, match="folder with `out=DIR`"):
         merge([one])
     with pytest.raises(CovshiftError, match="expected folders to merge"):
         merge([])

@@ -66,6 +66,7 @@ def ours(command: str, page: Path, block: Block) -> list[list[str]]:
     calls = []
     for part in re.split(r"\s(?:&&|\|\||\|)\s", command):
         words = shlex.split(part.replace("$(", " ").replace(")", " ") if "sbatch" in part else part)
+        words = words[1:] if words[0].endswith("=") else words  # first=$(sbatch …)
         quoted = [word for word in words if word.startswith("covshift ")]  # ray exec cluster.yaml 'covshift …'
         if quoted:
             calls += [shlex.split(word)[1:] for word in quoted]
@@ -75,8 +76,7 @@ def ours(command: str, page: Path, block: Block) -> list[list[str]]:
             assert set(words[1:]) <= MAKE, f"{page.name}:{block.line}: no target {words[1:]} in the Makefile"
             assert block.needs, f"{page.name}:{block.line}: say what `{part}` needs"
         else:
-            name = words[0].partition("=")[2] or words[0]
-            assert name in OTHERS, f"{page.name}:{block.line}: what is {words[0]}?"
+            assert words[0] in OTHERS, f"{page.name}:{block.line}: what is {words[0]}?"
             assert block.needs, f"{page.name}:{block.line}: say what `{part}` needs"
             for script in (word for word in words if re.fullmatch(r"(benchmarks|examples)/\w+\.py", word)):
                 assert (ROOT / script).exists(), f"{page.name}:{block.line}: there is no {script}"

@@ -293,7 +293,7 @@ def test_a_folder_with_another_run_is_not_taken_for_this_one(tiny_builtins, tmp_
     places = Locations(builtin=tiny_builtins, limit=4, device="cpu")
     command.reproduce(found, places, tmp_path / "out")
     for other in (replace(places, limit=8), replace(places, builtin=f"{tiny_builtins}?classes=10")):
-        with pytest.raises(CovshiftError, match=r"holds a run with other settings: \w+ is .*out$"):
+        with pytest.raises(CovshiftError, match=r"holds a run with other settings: \w+ is .*use another folder$"):
             command.reproduce(found, other, tmp_path / "out", lambda line: None, dry=True)
     # Other weights are noticed when they are opened, and what is there is not shown as theirs.
     card = tmp_path / "weights" / "resnet20.safetensors"

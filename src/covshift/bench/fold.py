@@ -34,7 +34,7 @@ class Folding:
         self._pairs: list[Pair] | None = None
 
     def fold(self, images: Tensor) -> nn.Module:
-        """A copy of the model with its statistics folded in, or where that is not possible the model itself.
+        """Return a copy of the model with its statistics folded in, or where that is not possible the model itself.
 
         Args:
             images: some that the model takes; the first ones are used to check that it answers as before.
@@ -57,7 +57,7 @@ class Folding:
 
 
 def find_pairs(module: nn.Module, images: Tensor) -> list[Pair]:
-    """The convolutions whose output goes into one normalisation by running statistics, and nowhere else.
+    """Return the convolutions whose output goes into one normalisation by running statistics, and nowhere else.
 
     >>> net = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.BatchNorm2d(8)).eval()
     >>> find_pairs(net, torch.rand(1, 3, 8, 8))
@@ -104,12 +104,12 @@ class _Watch(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
     def after(self, convolution: nn.Module, args: object, output: Tensor) -> None:
-        """A convolution has given an output."""
+        """Note the output of a convolution."""
         self.calls[convolution] += 1
         self._made[id(output)] = convolution, output
 
     def before(self, norm: nn.Module, args: tuple[Any, ...]) -> None:
-        """A normalisation is called."""
+        """Note what a normalisation is called with."""
         self.calls[norm] += 1
         if args and id(args[0]) in self._made:
             self.fed_by[norm] = self._made[id(args[0])][0]
@@ -134,7 +134,7 @@ def _folded(module: nn.Module, pairs: list[Pair]) -> nn.Module:
 
 
 def _is_plain(module: nn.Module) -> bool:
-    """Whether a layer does what its class says: nothing hangs on it, and its numbers are precise enough to multiply."""
+    """Return whether a layer does what its class says: it has no hooks, and numbers precise enough to multiply."""
     weight = module.weight
     hooked = any(getattr(module, name, None) for name in ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks"))
     return not hooked and (weight is None or (isinstance(weight, Tensor) and weight.dtype in _PRECISE))

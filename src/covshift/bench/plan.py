@@ -44,18 +44,18 @@ class Plan:
         return tuple(method for method in self.methods if method.needs_choice)
 
     def cells(self, condition: Condition) -> list[Cell]:
-        """The cells of a condition, without those whose N is still to be chosen."""
+        """Return the cells of a condition, without those whose N is still to be chosen."""
         methods = [method for method in self.methods if not method.needs_choice]
         if condition.corruption in names("holdout"):
             methods += [candidate for method in self.chosen for candidate in method.candidates(PRIORS)]
         return [Cell(condition, method) for method in dict.fromkeys(methods)]
 
     def all_names(self) -> list[str]:
-        """The names of all cells of the run."""
+        """Return the names of all cells of the run."""
         return self.names_of(self.conditions)
 
     def names_of(self, conditions: Iterable[Condition]) -> list[str]:
-        """The names of all cells of these conditions."""
+        """Return the names of all cells of these conditions."""
         conditions = list(conditions)
         late = (Cell(condition, method).name for condition in conditions for method in self.chosen)
         return [*(cell.name for condition in conditions for cell in self.cells(condition)), *late]
@@ -64,7 +64,7 @@ class Plan:
 def plan(
     corruptions: Iterable[str], severities: Iterable[int], methods: Iterable[Method], *, clean: bool, mixed: bool
 ) -> Plan:
-    """The cells for these corruptions at these severities.
+    """Return the cells for these corruptions at these severities.
 
     >>> plan(["fog", "spatter"], [1, 5], [], clean=True, mixed=False).conditions[:3]
     (Condition(corruption='spatter', severity=1), Condition(corruption='spatter', severity=5), \

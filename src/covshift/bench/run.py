@@ -97,21 +97,21 @@ def open_model_of(settings: Settings) -> Model:
 
 
 def from_held(folder: str | os.PathLike[str]) -> dict[str, Any]:
-    """What the run in a folder was told beside its conditions and methods, for what extends it."""
+    """Return the settings of the run in a folder, but for conditions and methods, for what extends it."""
     if not holds_a_run(Path(folder)):
         return {}
     return Store(Path(folder)).run.settings.model_dump(exclude={*PLANNED, *FREE}, exclude_defaults=True)
 
 
 def with_held(settings: Settings, folder: Path) -> Settings:
-    """The settings, where nothing was said with those of the run that is extended."""
+    """Return the settings, completed by those of the run that is extended."""
     held = Store(folder).run.settings
     update = {name: getattr(held, name) for name in PLANNED if name not in settings.model_fields_set}
     return settings.model_copy(update=update)
 
 
 def fit(settings: Settings, data: Data, say: Callable[[str], None] = lambda text: None) -> Settings:
-    """The settings for conditions that the data can give: what was not asked for by name is left out, and said."""
+    """Return the settings with the conditions that the data have; what was not named is left out, with a notice."""
     asked = settings.model_fields_set
     change: dict[str, Any] = {}
     if "clean" not in asked:
@@ -157,7 +157,7 @@ def check_together(model: Model, data: Data, settings: Settings, where: Where = 
 
 
 def make_evaluator(settings: Settings, model: Model, data: Data, screen: Screen, share: float = 1) -> Evaluator:
-    """The model on its device, and the images that it is shown, in this share of the machine's memory."""
+    """Return an evaluator of the model on its device, which takes this share of the machine's memory."""
     device = choose_device(own_device(settings.device))
     if settings.threads is not None:
         torch.set_num_threads(settings.threads)
@@ -185,7 +185,7 @@ def make_evaluator(settings: Settings, model: Model, data: Data, screen: Screen,
 
 
 def describe(settings: Settings, model: Model, data: Data) -> Run:
-    """What goes into `run.json`."""
+    """Return what goes into `run.json`."""
     return Run(
         settings=settings,
         model_digest=model.digest,
@@ -205,7 +205,7 @@ def describe(settings: Settings, model: Model, data: Data) -> Run:
 
 
 def _revision() -> str | None:
-    """The git revision of covshift's own code, where it runs from a clone."""
+    """Return the git revision of covshift's own code, where it runs from a clone."""
     here = Path(__file__)
 
     def git(*words: str) -> str:

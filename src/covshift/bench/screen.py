@@ -40,31 +40,31 @@ class Screen:
         self._bar.stop()
 
     def say(self, text: str) -> None:
-        """One line."""
+        """Print one line."""
         self._console.print(text, markup=False)
 
     def begin(self, cells: int, done: int, images: int) -> None:
-        """Now it begins: so many cells, of which so many are done, with so many images each."""
+        """Begin with these numbers of cells, of cells that are done, and of images in a cell."""
         self._cells, self._done, self._per_cell, self._images = cells, done, images, 0
         self._begun = time.monotonic()
         self._bar.update(self._task, total=(cells - done) * images, cells=f"{done}/{cells}")
 
     def at(self, what: str) -> None:
-        """This cell is next."""
+        """Show the cell that is next."""
         self._bar.update(self._task, description=what)
 
     def images(self, number: int) -> None:
-        """So many more images have gone through the model."""
+        """Count images that have gone through the model."""
         self._images += number
         self._bar.update(self._task, advance=number, rate=f"{self._rate():.0f}")
 
     def cells_done(self, number: int) -> None:
-        """So many cells are stored by now, by this process or another."""
+        """Show the number of cells that are stored by now, by this process or another."""
         self._done = number
         self._bar.update(self._task, cells=f"{self._done}/{self._cells}")
 
     def condition_done(self, what: str) -> None:
-        """One more condition is complete; in a log file, that is a line."""
+        """Report that a condition is complete; in a log file, that is a line."""
         if not self._console.is_terminal:
             left = (self._cells - self._done) * self._per_cell / max(self._rate(), 1e-9)
             done = f"{self._done}/{self._cells} cells"

@@ -180,7 +180,7 @@ class Settings(BaseModel):
         return Making(self.seed, self.frost, self.jpeg)
 
     def command(self, out: str) -> str:
-        """The command that makes such a run.
+        """Return the command that makes such a run.
 
         >>> Settings(model="torchvision:resnet18", data="folder:val", corruptions=("fog",), prior=16).command("r18")
         'covshift bench run --model torchvision:resnet18 --data folder:val --corruptions fog --prior 16 --out r18'
@@ -201,7 +201,7 @@ class Settings(BaseModel):
 
     @classmethod
     def read(cls, values: dict[str, Any]) -> Self:
-        """Settings from values by name, over the defaults."""
+        """Return settings from values by name, over the defaults."""
         for name in values:
             if name not in cls.model_fields:
                 raise unknown("setting", name, cls.model_fields)
@@ -224,7 +224,7 @@ def _is_stored(info: ValidationInfo) -> bool:
 
 
 def _words(value: object, *, split: bool = True) -> list[str]:
-    """A list, or a text with commas, as a list of words."""
+    """Return a list, or a text with commas, as a list of words."""
     parts = value if isinstance(value, list | tuple) else [value]
     texts = [str(part) for part in parts]
     return [word.strip() for text in texts for word in text.split(",") if word.strip()] if split else texts

@@ -16,7 +16,7 @@ BUILTIN = Path(__file__).with_name("builtin.yaml")
 
 
 def read_runs(given: dict[str, Any], file: Path | None = None) -> dict[str, Settings]:
-    """The settings of each run from what was `given`, over what a YAML file says of it, over what it says of all.
+    """Return the settings of each run: what was `given`, over what a YAML file says of it, over what it says of all.
 
     Args:
         given: on the command line.
@@ -62,7 +62,7 @@ def code_named_in(file: Path) -> list[str]:
 
 
 def run_folders(folder: Path) -> list[Path]:
-    """The folder itself where it holds a run; else those in it that do."""
+    """Return the folder itself where it holds a run; else those in it that do."""
     if holds_a_run(folder) or not folder.is_dir():
         return [folder]
     found = [inner for inner in sorted(folder.iterdir()) if holds_a_run(inner)]
@@ -79,7 +79,7 @@ def run_folders(folder: Path) -> list[Path]:
 
 
 def open_runs(folder: Path) -> dict[str, Store]:
-    """The run in a folder or, by name, those in its folders."""
+    """Return the run in a folder or, by name, those in its folders."""
     return {"" if each == folder else each.name: Store(each) for each in run_folders(folder)}
 
 

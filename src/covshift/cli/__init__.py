@@ -4,7 +4,6 @@ from typing import Annotated, Any
 
 import typer
 
-from covshift import __version__
 from covshift.cli import bench, corrupt, data, doctor, models, report, reproduce, shift, theory, train
 from covshift.cli.parser import Command, Group
 
@@ -37,7 +36,9 @@ app.command("train", cls=Command, rich_help_panel=_PAPER)(train.command)
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"covshift {__version__}")
+        import covshift
+
+        typer.echo(f"covshift {covshift.__version__}")
         raise typer.Exit
 
 

@@ -14,7 +14,7 @@ from covshift.support.errors import CovshiftError
 
 
 class Engine(ABC):
-    """Runs the cells of a run that are not in its store yet; a subclass says where.
+    """Runs the cells of a run that are not in its store yet; a subclass decides where.
 
     Args:
         store: whose run it is.
@@ -62,7 +62,7 @@ class Engine(ABC):
         """Run what is left of these conditions."""
 
     def _left(self, condition: Condition) -> list[Cell]:
-        """The cells of a condition that can be run and are not done yet."""
+        """Return the cells of a condition that can be run and are not done yet."""
         if not self._chosen:
             self._choose()
         done = self._store.done()
@@ -70,7 +70,7 @@ class Engine(ABC):
         return [cell for cell in cells if cell.name not in done]
 
     def _late(self, condition: Condition) -> list[Method]:
-        """The methods with a chosen N; on the holdout corruptions, the N that was best is no new work."""
+        """Return the methods with a chosen N; on the holdout corruptions, the best N has been run already."""
         return [] if condition in self._plan.holdout else self._chosen
 
     def _done(self) -> int:
@@ -96,7 +96,7 @@ class Engine(ABC):
             self._file_chosen()
 
     def _file_chosen(self) -> None:
-        """On the holdout corruptions, the best of the N that were tried is the result."""
+        """Add the results on the holdout corruptions: there, they are those of the best N that was tried."""
         done = self._store.done()
         rows = {row.cell: row for row in self._store.rows()}
         for condition in self._conditions:

@@ -89,7 +89,7 @@ class Pool:
                     yield done
 
     def _take(self, task: Any, waiting: deque[deque[Cell]]) -> tuple[Cell, Row | Failure] | None:
-        """Look at what a worker has done; give what is final."""
+        """Look at what a worker has done, and return it if it is final."""
         hand = self._busy.pop(task)
         try:
             result = self._ray.get(task)
@@ -111,7 +111,7 @@ class Pool:
         return cell, result
 
     def _bury(self, hand: _Hand, error: Exception, waiting: deque[deque[Cell]]) -> tuple[Cell, Row | Failure] | None:
-        """A worker is dead, or out of reach: its cells go to another one."""
+        """Give the cells of a worker that is dead, or out of reach, to another one."""
         self._ray.kill(hand.actor)
         self._deaths += 1
         what = str(error).splitlines()[0]
@@ -169,11 +169,11 @@ class Pool:
         return 1.0 if wanted and self._ray.cluster_resources().get("GPU", 0) else 0.0
 
     def _room(self) -> int:
-        """How many workers the machines have room for by now."""
+        """Return the number of workers that the machines have room for now."""
         return sum(map(self._room_on, self._machines()))
 
     def _share(self) -> float:
-        """Of a machine's memory, if as many workers are on it as it has room for."""
+        """Return a worker's share of its machine's memory, if that runs as many workers as it has room for."""
         most = max(map(self._room_on, self._machines()), default=1)
         return 1 / max(1, min(most, self._wanted))
 

@@ -32,7 +32,7 @@ _ENVIRONMENT = {
 
 @contextmanager
 def cluster(where: Where) -> Iterator[None]:
-    """Be connected to the Ray cluster, or to one that is started on this machine, as long as the block lasts."""
+    """Connect to the Ray cluster, or to one that is started on this machine, for the length of a block."""
     for name, value in _ENVIRONMENT.items():
         os.environ.setdefault(name, value)
     try:
@@ -93,7 +93,7 @@ class RayEngine(Engine):
         self._pool: Pool | None = None
 
     def run(self) -> None:
-        """Run everything; what failed every time is told at the end."""
+        """Run everything; what failed every time is reported at the end."""
         with Pool(self._job, self._screen.say) as self._pool:
             super().run()
         if self._failed:

@@ -31,7 +31,7 @@ _DONE, _FAILED = "done", "failed"
 
 @contextmanager
 def joined() -> Iterator[None]:
-    """Be one of the ranks that torchrun has started, as long as the block lasts; without torchrun, nothing happens."""
+    """Join the ranks that torchrun has started for the length of a block; without torchrun, nothing happens."""
     several = int(os.environ.get("WORLD_SIZE", 1)) > 1
     if dist.is_initialized() or not (several and dist.is_torchelastic_launched()):
         yield
@@ -46,12 +46,12 @@ def joined() -> Iterator[None]:
 
 
 def is_first() -> bool:
-    """Whether this process writes and shows things; one without ranks does."""
+    """Return whether this process writes and prints; one without ranks does."""
     return not has_ranks() or dist.get_rank() == 0
 
 
 def from_first(thing: Any) -> Any:
-    """What the first rank brings, on all of them; without ranks, what is brought."""
+    """Return the first rank's `thing` on all ranks; without ranks, `thing` itself."""
     if not has_ranks():
         return thing
     box = [thing]
@@ -60,7 +60,7 @@ def from_first(thing: Any) -> Any:
 
 
 def own_device(name: str) -> str:
-    """The device of this rank, where a setting says only of which kind."""
+    """Return the device of this rank, where a setting names only its kind."""
     on_gpu = name == "cuda" or (name == "auto" and torch.cuda.is_available())
     return f"cuda:{os.environ.get('LOCAL_RANK', 0)}" if has_ranks() and on_gpu else name
 
@@ -83,11 +83,11 @@ class Share(Shown):
         self._last: tuple[list[int], Shown] | None = None
 
     def batches(self, size: int) -> Iterator[Batch]:
-        """Every so many-th batch of `size`: whole statistical batches, if `size` is a multiple of theirs."""
+        """Yield this rank's batches of `size`, which are dealt out to the ranks in turn."""
         return self._some(self._deal(range(self._images), size))
 
     def pieces(self, n: int, size: int) -> Iterator[Iterator[Batch]]:
-        """This rank's part of every n images, in batches of up to `size`."""
+        """Yield this rank's part of every n images, in batches of up to `size`."""
         size = min(size, -(-n // self._ranks))
         mine = [self._deal(group, size) for group in _cut(range(self._images), n)]
         batches = self._some([piece for pieces in mine for piece in pieces])
@@ -95,11 +95,11 @@ class Share(Shown):
             yield itertools.islice(batches, len(pieces))
 
     def spread(self, n: int) -> bool:
-        """Whether every rank gets an image of every n, also of those that are left over."""
+        """Return whether every rank gets an image of every n, also of those that are left over."""
         return min(n, self._images % n or n) >= self._ranks
 
     def in_turn(self, n: int) -> Iterator[Batch]:
-        """This rank's part of every n images, in one batch; or, where they do not go round, the first rank has all."""
+        """Yield this rank's part of every n images as a batch; if n is less than the ranks, the first one has all."""
         groups = list(_cut(range(self._images), n))
         if not self.spread(n):
             return self._some(groups if self._rank == 0 else [])
@@ -130,7 +130,7 @@ class RankEvaluator(Evaluator):
         self.batch_size = min(self.batch_size, -(-each // _ALIGNED) * _ALIGNED)
 
     def show(self, condition: Condition) -> Shown:
-        """This rank's part of the images in a condition."""
+        """Return this rank's part of the images in a condition."""
         return Share(self.selection, condition, self.selection.room, self._rank, self._ranks)
 
     def run(self, shown: Shown, method: Method, target: Statistics | None = None) -> tuple[Errors, Statistics | None]:
@@ -158,7 +158,7 @@ class RankEvaluator(Evaluator):
 
 @contextmanager
 def leading(work: Work) -> Iterator[None]:
-    """On the first rank, a block in which `work` is done; the others are told when it is over."""
+    """Lead the other ranks for the length of a block, in which `work` is done, and end them with it."""
     try:
         yield
     except Exception:
@@ -169,7 +169,7 @@ def leading(work: Work) -> Iterator[None]:
 
 
 def follow(work: Work) -> None:
-    """On the other ranks: do what the first one says, until it is done."""
+    """Compute the cells that the first rank names, until it is done; for the other ranks."""
     while isinstance(order := from_first(None), Cell):
         work.run(order)
     if order == _FAILED:

@@ -15,14 +15,14 @@ Thing = TypeVar("Thing")
 
 
 class Shard(NamedTuple):
-    """One of so many parts of a run, numbered from 0."""
+    """A part of a run: its number, from 0, and the number of parts."""
 
     number: int
     of: int
 
     @classmethod
     def parse(cls, text: str) -> "Shard":
-        """A part as a user writes it.
+        """Return the part that a user has written.
 
         >>> Shard.parse("1/4")
         Shard(number=1, of=4)
@@ -33,7 +33,7 @@ class Shard(NamedTuple):
         return cls(int(first), int(count))
 
     def part(self, things: Sequence[Thing]) -> tuple[Thing, ...]:
-        """The things of this part: dealt out, so that the parts are about as much work.
+        """Return the things of this part; they are dealt out in turn, so that the parts are about as much work.
 
         >>> Shard(1, 3).part("abcdefg")
         ('b', 'e')
@@ -41,12 +41,12 @@ class Shard(NamedTuple):
         return tuple(things[self.number :: self.of])
 
     def folder(self, out: Path) -> Path:
-        """Where this part has its results, inside of the run's folder: no job writes to a file of another."""
+        """Return the folder for the results of this part, inside of the run's: no job writes to a file of another."""
         return out / f"shard-{self.number}-of-{self.of}"
 
     @classmethod
     def named(cls, folder: Path) -> "Shard | None":
-        """The part that has its results in this folder, by its name.
+        """Return the part whose results are in a folder of this name.
 
         >>> Shard.named(Path("runs/r18/shard-3-of-16"))
         Shard(number=3, of=16)
@@ -55,7 +55,7 @@ class Shard(NamedTuple):
         return cls(int(found[1]), int(found[2])) if found else None
 
     def others(self, out: Path) -> list[Path]:
-        """Where the other parts have theirs."""
+        """Return the folders of the other parts."""
         return [Shard(number, self.of).folder(out) for number in range(self.of) if number != self.number]
 
 
@@ -99,11 +99,11 @@ class Where:
             )
 
     def folder(self, out: Path) -> Path:
-        """Where results are written, of a run whose folder is `out`."""
+        """Return the folder that results are written to, of a run in `out`."""
         return self.shard.folder(out) if self.shard else out
 
     def part(self, things: Sequence[Thing]) -> tuple[Thing, ...]:
-        """Those of the things that are computed here."""
+        """Return those of the things that are computed here."""
         return self.shard.part(things) if self.shard else tuple(things)
 
 

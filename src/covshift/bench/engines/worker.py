@@ -34,7 +34,7 @@ class Job:
 
     @property
     def own_settings(self) -> Settings:
-        """The settings with what a worker takes: so many threads and, where it takes no GPU, none."""
+        """The settings with the threads of a worker and, where it takes no GPU, with the CPU as device."""
         threads = self.settings.threads or max(1, int(self.where.cpus))
         # Ray hides no GPU from a worker that takes none.
         on_cpu = self.where.gpus == 0 and self.settings.device == "auto"
@@ -86,10 +86,10 @@ class Worker:
         self._work = Work(make_evaluator(settings, model, data, Screen(False), share), settings)
 
     def greet(self) -> None:
-        """Be there."""
+        """Do nothing: the call returns when the worker is alive."""
 
     def run(self, cell: Cell) -> Row | Failure:
-        """Compute a cell; an error is told, not raised, since the worker is as good as before."""
+        """Compute a cell; an error is returned, not raised, since the worker is as good as before."""
         try:
             return self._work.run(cell)
         except CovshiftError as error:

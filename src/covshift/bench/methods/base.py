@@ -73,7 +73,7 @@ class Method(ABC):
         return []
 
     def in_step(self, shown: Shown) -> bool:
-        """Whether ranks wait for each other's statistics at every batch, so that none can fail alone."""
+        """Return whether ranks wait for each other's statistics at every batch, so that none can fail alone."""
         return False
 
     def check(self, batch_size: int) -> None:
@@ -81,16 +81,14 @@ class Method(ABC):
         del batch_size  # most methods take any
 
     def row_n(self, images: int) -> int | None:
-        """Return what the row of a result says of n, of so many images."""
+        """Return n for the row of a result with this number of images."""
         return min(self.n or images, images) if self.adapts else None
 
     @classmethod
     def takes(cls) -> dict[str, str]:
         """Return what may be written behind the name: keys, and the fields that they set."""
-        inherited = {name for base in cls.__mro__ if issubclass(Method, base) for name in get_annotations(base)}
         own = {name for base in cls.__mro__ if base not in Method.__mro__ for name in get_annotations(base)}
-        names = [field.name for field in fields(cls) if field.name in own or field.name not in inherited]
-        return {_KEYS.get(name, name): name for name in names}
+        return {_KEYS.get(field.name, field.name): field.name for field in fields(cls) if field.name in own}
 
     @classmethod
     def parse(cls, text: str, given: dict[str, str]) -> Self:

@@ -21,7 +21,7 @@ class FollowingMethod(Method):
         raise NotImplementedError
 
     def in_step(self, shown: Shown) -> bool:
-        """Whether every rank gets some of every n images."""
+        """Return whether every rank gets some of every n images."""
         return shown.spread(self.n or 1)
 
     def run(self, on: Evaluation) -> None:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def frame(folder: str | os.PathLike[str]) -> "pandas.DataFrame":
-    """The rows of a run folder, tidy: one line for each cell, with its top-1 error, from 0 to 1, and its interval."""
+    """Return the rows of a run folder, one line for each cell, with its top-1 error from 0 to 1 and the interval."""
     import pandas
 
     rows = Store(Path(folder)).rows()

@@ -27,7 +27,8 @@ def merge(folders: Sequence[Path], out: Path | None = None) -> list[Path]:
     sharded = [each for folder in folders for each in (folder, *_inside(folder)) if shards_in(each)]
     if not sharded:
         raise CovshiftError(
-            f"expected shards, such as shard-0-of-4, in {', '.join(map(str, folders))}; to merge other runs, name a folder with `out=DIR`"
+            f"expected shards, such as shard-0-of-4, in {', '.join(map(str, folders))}; to merge other runs, name a "
+            "folder with `out=DIR`"
         )
     for folder in sharded:
         _merge(shards_in(folder), folder)
@@ -49,9 +50,10 @@ def _merge(parts: Sequence[Path], out: Path) -> None:
         _check_agree(rows.get(row.cell, row), row, out)
     chosen = {method.name for method in merged.run.settings.plan.chosen}
     for method in chosen:
-        priors = {value_text(row.prior) for row in [*rows.values(), *merged.rows()] if row.method == method}
+        priors = {row.prior for row in [*rows.values(), *merged.rows()] if row.method == method}
         if len(priors) > 1:
-            found = " and ".join(sorted(priors))
+            ordered = sorted(priors, key=lambda prior: (prior == "auto", 0 if prior == "auto" else prior or 0))
+            found = " and ".join(map(value_text, ordered))
             raise CovshiftError(
                 f"{method} was run with N = {found}; the parts did not choose N on the same holdout corruptions, and "
                 "their rows do not belong together"
@@ -76,7 +78,7 @@ def _parts(folder: Path) -> list[Path]:
 
 
 def shards_in(folder: Path) -> list[Path]:
-    """The folders of the shards of a run."""
+    """Return the folders of the shards of a run."""
     return [part for part in _inside(folder) if Shard.named(part) and holds_a_run(part)]
 
 

@@ -63,7 +63,7 @@ class Rate(NamedTuple):
 
 
 def rate(errors: int, images: int) -> Rate:
-    """The share of errors, with Wilson's interval.
+    """Return the share of errors, with Wilson's interval.
 
     >>> [round(value, 4) for value in rate(50, 100)]
     [0.5, 0.4038, 0.5962]
@@ -77,7 +77,7 @@ def rate(errors: int, images: int) -> Rate:
 
 
 def mean_rate(rates: Iterable[Rate]) -> Rate:
-    """The mean of error rates on the same images.
+    """Return the mean of error rates on the same images.
 
     The interval is the mean of theirs: as wide as if all of them erred together, since they share their images.
     """
@@ -87,7 +87,7 @@ def mean_rate(rates: Iterable[Rate]) -> Rate:
 
 
 def by_corruption(errors: Errors) -> dict[str, float]:
-    """The mean error over severities of each corruption that has all five."""
+    """Return the mean error over severities of each corruption that has all five."""
     return {
         name: math.fsum(errors[Condition(name, severity)] for severity in SEVERITIES) / len(SEVERITIES)
         for name in names("all")
@@ -96,18 +96,18 @@ def by_corruption(errors: Errors) -> dict[str, float]:
 
 
 def corruption_errors(errors: Errors, baseline: Baseline = AS_PUBLISHED) -> dict[str, float]:
-    """CE of each corruption: the error over severities, as a share of the baseline's."""
+    """Return the CE of each corruption: the error over severities, as a share of the baseline's."""
     found = by_corruption(errors)
     return {name: value / baseline.errors[name] for name, value in found.items() if baseline.errors.get(name)}
 
 
 def mce(errors: Errors, baseline: Baseline = AS_PUBLISHED) -> float | None:
-    """The mean corruption error over the 15 test corruptions, 1 for the baseline; None where one is missing."""
+    """Return the mean corruption error of the 15 test corruptions, 1 for the baseline; None where one is missing."""
     return _mean_over_test(corruption_errors(errors, baseline))
 
 
 def relative_mce(errors: Errors, baseline: Baseline = AS_PUBLISHED) -> float | None:
-    """The same for what corruption adds to the clean error; None without clean errors of both."""
+    """Return mCE for what corruption adds to the clean error; None without clean errors of both."""
     if CLEAN not in errors or baseline.clean is None:
         return None
     clean = errors[CLEAN]
@@ -126,14 +126,14 @@ def _mean_over_test(values: Mapping[str, float]) -> float | None:
 
 
 def errors_of(rows: Iterable[Row], method: str) -> dict[Condition, float]:
-    """The errors of one method."""
+    """Return the errors of one method."""
     return {
         Condition(row.corruption, row.severity): row.top1_errors / row.images for row in rows if row.method == method
     }
 
 
 def baseline_of(rows: Iterable[Row], name: str) -> Baseline:
-    """Another run's model, as it is, in AlexNet's place."""
+    """Return another run's model, without adaptation, as a baseline in AlexNet's place."""
     errors = errors_of(rows, NONE)
     found = by_corruption(errors)
     if not found:
@@ -144,7 +144,7 @@ def baseline_of(rows: Iterable[Row], name: str) -> Baseline:
 
 
 def choose_prior(rows: Iterable[Row], *, weighted: bool) -> float:
-    """The N of 1, 2, 4 … 1024 that is best on the holdout corruptions, for statistical batches of 8 images.
+    """Return the N of 1, 2, 4 … 1024 that is best on the holdout corruptions, for batches of 8 images.
 
     Args:
         rows: of `batch:n=8,N=…` in conditions of holdout corruptions; others are passed over.

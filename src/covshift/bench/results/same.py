@@ -21,7 +21,7 @@ def check_same(folder: Path, held: Run, new: Run, extend: bool) -> None:
 
 
 def check_settings(folder: Path, held: Settings, new: Settings, extend: bool) -> None:
-    """The same as far as settings tell, before model and data are opened."""
+    """Raise a `CovshiftError` where the settings alone show that rows would not belong together."""
     before, now = _comparable(held), _comparable(new)
     free = {*FREE, *(PLANNED if extend else ())}
     _check_values(folder, {name: (before[name], now[name]) for name in now if name not in free})
@@ -44,7 +44,7 @@ def _comparable(settings: Settings) -> dict[str, Any]:
 
 
 def joined(held: Settings, new: Settings) -> Settings:
-    """The conditions and methods of both."""
+    """Return settings with the conditions and methods of both."""
     update: dict[str, Any] = {}
     for name in PLANNED:
         before, now = getattr(held, name), getattr(new, name)

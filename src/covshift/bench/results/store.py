@@ -70,7 +70,7 @@ class Store:
         return made
 
     def _continued(self, run: Run, extend: bool) -> Run:
-        """What the folder's run is when `run` goes on with it."""
+        """Return what the folder's run is when `run` resumes it."""
         check_same(self.folder, self.run, run, extend)
         known = {"model_family": run.model_family, "model_norm": run.model_norm}
         if not extend:
@@ -88,7 +88,7 @@ class Store:
         return self.run.model_copy(update={"settings": settings, **known})
 
     def rows(self) -> list[Row]:
-        """All finished cells, in the order in which they were finished."""
+        """Return all finished cells, in the order in which they were finished."""
         try:
             with (self.folder / _ROWS).open("rb") as file:
                 file.seek(self._read_to)
@@ -119,7 +119,7 @@ class Store:
         return self._rows
 
     def done(self) -> set[str]:
-        """The names of the finished cells."""
+        """Return the names of the finished cells."""
         self.rows()
         return self._names
 
@@ -146,7 +146,7 @@ class Store:
 
     @contextmanager
     def claim(self, place: int, *, wait: bool = False) -> Iterator[bool]:
-        """Try to be the one process that works at a condition; give whether it worked out.
+        """Try to be the one process that works at a condition, and yield whether it is.
 
         Args:
             place: the condition's number in the run.
@@ -157,12 +157,12 @@ class Store:
 
 
 def holds_a_run(folder: Path) -> bool:
-    """Whether this is a run folder."""
+    """Return whether this is a run folder."""
     return (folder / _RUN).exists()
 
 
 def watch(folders: Sequence[Path]) -> Callable[[], list[Row]]:
-    """A function that gives the rows in those of the folders that hold a run by now; it reads each row once."""
+    """Return a function that returns the rows of those folders that hold a run by then; it reads each row once."""
     stores: dict[Path, Store] = {}
 
     def rows() -> list[Row]:
