@@ -2,24 +2,30 @@
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
+LOWEST := .venv-lowest
+# How coverage sees lines: Python's own monitoring, which costs next to nothing, is there from 3.12 on.
+TRACER = $(shell $(BIN)/python -c 'import sys; print("sysmon" if sys.version_info >= (3, 12) else "ctrace")')
+COMPILE := $(BIN)/uv pip compile --quiet --no-annotate --strip-extras --custom-compile-command "make lock" -c constraints.txt
 
-.PHONY: demo results test test-slow test-browser check speed docs format clean
+.PHONY: demo results test test-slow test-browser test-lowest lock check speed docs format clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make demo       a first look: what adaptation buys, on real images"
 	@echo "make results    all results of the built-in networks and the page about them, hours; what is there is not run again"
-	@echo "make test       all tests but the slow ones"
+	@echo "make test       all tests but the slow ones, and the share of lines that they run"
 	@echo "make test-slow  the slow ones"
 	@echo "make test-browser  the report's page in Chromium, which it installs on Debian"
+	@echo "make test-lowest  the core's tests, with the lowest versions that pyproject.toml allows"
 	@echo "make check      lint, format and types"
 	@echo "make speed      the speed figures, as ratios"
 	@echo "make docs       the documentation, into site/"
+	@echo "make lock       the versions for development, anew: requirements-dev.lock"
 
-$(READY): pyproject.toml constraints.txt
+$(READY): pyproject.toml constraints.txt requirements-dev.lock
 	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(None if (3, 11) <= v < (3, 14) else f"covshift needs Python 3.11 to 3.13, got {v[0]}.{v[1]}; say e.g. make PYTHON=python3.12")'
 	$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv .venv  # also where one was killed before it had pip
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,timm,report,ray]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -c requirements-dev.lock -e '.[dev,timm,report,ray]'
 	@touch $@
 
 demo: $(READY)
@@ -29,11 +35,12 @@ demo: $(READY)
 results: $(READY)
 	$(BIN)/covshift bench run --config results/suite.yaml --out results
 	$(BIN)/covshift report results --measure 1000 --readme results/README.md
-	ln -sf ../results/README.md docs/results.md  # one file, which is in the documentation, too
+	ln -sf ../../results/README.md docs/results/all.md  # one file, which is in the documentation, too
 	cp report/figures/corruptions-resnet20.svg docs/assets/builtin.svg
 
 test: $(READY)
-	$(BIN)/python -m pytest -n 2 -m "not slow and not browser"
+	COVERAGE_CORE=$(TRACER) $(BIN)/python -m pytest -n 2 -m "not slow and not browser" --cov --cov-report=
+	@echo "coverage: $$($(BIN)/coverage report --format=total) % of the lines of src/covshift"
 
 test-slow: $(READY)
 	$(BIN)/python -m pytest -m slow
@@ -42,6 +49,19 @@ test-browser: $(READY)
 	(command -v chromium && command -v chromedriver) || apt-get install -y --no-install-recommends chromium chromium-driver \
 		|| sudo apt-get install -y --no-install-recommends chromium chromium-driver
 	$(BIN)/python -m pytest -m browser
+
+# torch and torchvision stay as constraints.txt has them: their oldest builds are several gigabytes of CUDA.
+test-lowest: $(READY)
+	$(PYTHON) -m venv $(LOWEST)
+	$(COMPILE) --resolution lowest-direct --extra timm --no-emit-package torch --no-emit-package torchvision \
+		pyproject.toml --output-file $(LOWEST)/versions.txt
+	$(LOWEST)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -c $(LOWEST)/versions.txt \
+		-e '.[timm]' pytest hypothesis POT
+	$(LOWEST)/bin/python -m pytest -q -m "not slow and not browser" tests/core tests/corruptions tests/data tests/shift
+
+lock: $(READY)
+	$(COMPILE) --universal --all-extras --no-emit-package torch --no-emit-package torchvision \
+		pyproject.toml --output-file requirements-dev.lock
 
 check: $(READY)
 	$(BIN)/ruff check .
@@ -62,4 +82,4 @@ docs: $(READY)
 	$(BIN)/mkdocs build --strict
 
 clean:
-	rm -rf .venv site .mypy_cache .pytest_cache .ruff_cache
+	rm -rf .venv $(LOWEST) site .coverage .mypy_cache .pytest_cache .ruff_cache

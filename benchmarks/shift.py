@@ -1,4 +1,4 @@
-"""What predicting the error and choosing N are worth on a model: the tables of docs/predict.md and docs/prior.md.
+"""What predicting the error and choosing N are worth on a model: the tables of predict.md and prior.md in docs/howto.
 
     python benchmarks/shift.py predict --model builtin:resnet20 --data builtin:cifar10 --rows runs/predict.jsonl
     python benchmarks/shift.py prior   --model builtin:resnet20 --data builtin:cifar10 --rows runs/prior.jsonl

@@ -1,4 +1,4 @@
-"""What users register: the example of docs/extend.md, run as a user would, and what is refused."""
+"""What users register: the example of docs/howto/extend.md, run as a user would, and what is refused."""
 
 import re
 import subprocess
@@ -24,7 +24,7 @@ from covshift.data.selection import choose
 from covshift.models import open_model
 from covshift.support.errors import CovshiftError
 
-PAGE = Path(__file__).parents[2] / "docs" / "extend.md"
+PAGE = Path(__file__).parents[2] / "docs" / "howto" / "extend.md"
 CHANGES = {
     "plugins": "mine",
     "corruptions": "fog,darkness",

@@ -16,7 +16,7 @@ NETWORKS = {"ResNet-20": "resnet20", "ResNet-20, AugMix": "resnet20-augmix"}
 
 
 @pytest.mark.skipif(not (RESULTS / "README.md").exists(), reason="there are no results yet")
-@pytest.mark.parametrize("page", [RESULTS / "README.md", RESULTS.parent / "docs" / "results.md"])
+@pytest.mark.parametrize("page", [RESULTS / "README.md", RESULTS.parent / "docs" / "results" / "all.md"])
 def test_what_is_written_is_what_the_rows_say(page):
     assert page.read_text() == written_readme([RESULTS]), "make results writes it again"
 
@@ -37,6 +37,6 @@ def test_the_first_table_is_what_the_rows_say():
 
 def test_the_page_on_the_built_in_networks_says_what_the_rows_say():
     told = "".join(table(folder, "text") for place in (RESULTS, RESULTS / "seeds") for folder in run_folders(place))
-    written = re.findall(r"([\d.]+) ± ([\d.]+) %", (RESULTS.parent / "docs" / "builtin.md").read_text())
+    written = re.findall(r"([\d.]+) ± ([\d.]+) %", (RESULTS.parent / "docs" / "results" / "builtin.md").read_text())
     assert len(written) > 20
     assert not [pair for pair in written if " ±".join(pair) not in told]

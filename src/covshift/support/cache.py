@@ -1,17 +1,17 @@
 """The user's cache folder, and what is downloaded into it."""
 
-import fcntl
 import hashlib
 import os
 import shutil
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from http.client import HTTPException
 from pathlib import Path
 from urllib.error import URLError
 
 from covshift.support.errors import CovshiftError
+from covshift.support.locks import only_process
 from covshift.support.progress import progress_bar
 
 _CHUNK = 1 << 18
@@ -28,15 +28,14 @@ def home() -> Path:
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
     """Keep other processes that fetch into the folder waiting; a process that dies lets go."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        file = (folder / ".lock").open("w")
-    except OSError as error:
-        raise CovshiftError(
-            f"cannot write to {folder}: {error.strerror}; set COVSHIFT_HOME to another folder"
-        ) from error
-    with file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+    with ExitStack() as held:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            held.enter_context(only_process(folder / ".lock"))
+        except OSError as error:
+            raise CovshiftError(
+                f"cannot write to {folder}: {error.strerror or error}; set COVSHIFT_HOME to another folder"
+            ) from error
         yield
 
 

@@ -13,11 +13,11 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from covshift.bench.methods import PARTIAL_PRIOR
-from covshift.bench.results.lock import Lock
 from covshift.bench.results.records import SCHEMA, Row, Run, RunFolder, read_run
 from covshift.bench.results.same import check_same, check_settings, joined
 from covshift.support.errors import CovshiftError
 from covshift.support.files import replacing
+from covshift.support.locks import locks
 
 __all__ = ["SCHEMA", "Row", "Run", "RunFolder", "Store", "check_same", "check_settings", "holds_a_run", "watch"]
 
@@ -38,7 +38,7 @@ class Store:
         self._rows: list[Row] = []
         self._names: set[str] = set()
         self._read_to = 0
-        self._lock = Lock(folder / _LOCK)
+        self._lock = locks(folder / _LOCK)
 
     @classmethod
     def create(cls, folder: Path, run: Run, *, extend: bool = False) -> "Store":
@@ -53,7 +53,7 @@ class Store:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise CovshiftError(f"cannot make the folder {folder}: {error.strerror or error}") from error
-        lock = Lock(folder / _LOCK)
+        lock = locks(folder / _LOCK)
         with lock.hold(0):
             alone = lock.enter()
             if (folder / _RUN).exists():

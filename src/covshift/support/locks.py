@@ -1,0 +1,109 @@
+"""Locks between processes, which the system lets go of when their holder dies.
+
+Where there is `fcntl`, the bytes of one file are as many locks, so that processes share the work of a folder. Elsewhere
+(Windows) the `filelock` package, which torch brings along, locks the folder as a whole, for one process at a time.
+"""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Protocol
+
+from covshift.support.errors import CovshiftError
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+
+_PRESENT = 2**30  # the byte of the lock file that all who work in a folder share
+
+
+class Locks(Protocol):
+    """The numbered locks of a folder."""
+
+    @contextmanager
+    def hold(self, number: int, *, wait: bool = True) -> Iterator[bool]:
+        """Hold one of the locks; yield whether it could be had."""
+
+    def enter(self) -> bool:
+        """Count this process in for as long as it lives; return whether it is the only one. Hold a lock meanwhile."""
+
+
+def locks(file: Path) -> Locks:
+    """Return the numbered locks that live in a file, which is made when the first of them is taken."""
+    return _OneWriter(file) if fcntl is None else _ByteLocks(file)
+
+
+@contextmanager
+def only_process(file: Path) -> Iterator[None]:
+    """Wait until no other process is in this block with the same file; a process that dies lets go."""
+    from filelock import FileLock  # not at import: it warns of systems that have no lock at all
+
+    with FileLock(file):
+        yield
+
+
+class _ByteLocks:
+    """A file whose bytes are locks."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self._opened: int | None = None
+
+    @contextmanager
+    def hold(self, number: int, *, wait: bool = True) -> Iterator[bool]:
+        try:
+            if self._opened is None:
+                # Kept open: closing any handle of a file lets go of all locks that the process has on it.
+                self._opened = os.open(self._file, os.O_RDWR | os.O_CREAT, 0o644)
+            fcntl.lockf(self._opened, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB), 1, number)
+        except BlockingIOError:
+            yield False
+            return
+        except OSError as error:
+            raise CovshiftError(f"cannot lock {self._file}: {error.strerror or error}") from error
+        try:
+            yield True
+        finally:
+            fcntl.lockf(self._opened, fcntl.LOCK_UN, 1, number)
+
+    def enter(self) -> bool:
+        assert self._opened is not None
+        try:
+            fcntl.lockf(self._opened, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, _PRESENT)
+            alone = True
+        except BlockingIOError:
+            alone = False
+        fcntl.lockf(self._opened, fcntl.LOCK_SH, 1, _PRESENT)
+        return alone
+
+
+class _OneWriter:
+    """A file that is one lock: who has it has all numbers, until the last of its objects in this process is gone."""
+
+    def __init__(self, file: Path) -> None:
+        from filelock import FileLock
+
+        self._file = file
+        self._lock = FileLock(file, thread_local=False, is_singleton=True)
+
+    @contextmanager
+    def hold(self, number: int, *, wait: bool = True) -> Iterator[bool]:
+        from filelock import Timeout
+
+        try:
+            if not self._lock.is_locked:
+                self._lock.acquire(timeout=0)
+        except Timeout:
+            raise CovshiftError(
+                f"expected one process at a time in {self._file.parent}, as this system has no locks (fcntl) "
+                "for more; another process works there: wait until it ends, or compute shards, each in its own folder"
+            ) from None
+        except OSError as error:
+            raise CovshiftError(f"cannot lock {self._file}: {error.strerror or error}") from error
+        yield True
+
+    def enter(self) -> bool:
+        return True
