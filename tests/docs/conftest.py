@@ -49,7 +49,7 @@ def names(place, page):
         "np": np,
         "torch": torch,
         "model": opened.module,
-        "transform": opened.preprocess,
+        "transform": opened.preprocess.tensor,
         "images": images,
         "pixels": pixels,
         "unlabelled": pixels,

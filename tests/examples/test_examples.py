@@ -13,7 +13,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 CALLS = {
     "digits.py": (["--picture", "digits.png"], "faint ink"),
     "folder.py": (["night", "--model", "builtin:resnet20", "--out", "night.safetensors"], "12 pictures"),
-    "timm_model.py": (["--untrained", "--model", "resnet18"], "in fog, adapted"),
+    "timm_model.py": (["--model", "timm:resnet18/none"], "in fog, adapted"),
     "stream.py": (["--frames", "8"], "frame 8"),
     "benchmark.py": (["--data", "npz:some.npz", "--limit", "20"], "gaussian_noise"),
     "hugging_face.py": ([], "mean confidence"),
