@@ -159,8 +159,7 @@ def test_masked_logits_in_a_run(tmp_path, monkeypatch):
     for index in (first, second):
         for k in range(2):
             picture(tmp_path / "r" / by_index[index] / f"{k}.jpg", index + k)
-    from covshift.bench import run
-    from covshift.bench.results import frame
+    from covshift.bench import frame, run
 
     settings = {
         "model": "py:masked_net:Net",
@@ -183,7 +182,7 @@ def test_a_run_says_what_objectnet_forbids_and_records_the_count(tmp_path, monke
         "nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 1000))\n"
     )
     monkeypatch.chdir(tmp_path)
-    from covshift.bench import run
+    from covshift.bench import frame, run
 
     settings = {"model": "py:thousand:net", "data": f"objectnet:{tmp_path}", "size": 16, "corruptions": "none"}
     torch.manual_seed(0)
