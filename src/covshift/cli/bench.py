@@ -62,7 +62,8 @@ def table(
     from covshift.bench import summary
 
     form = options.choose_form(csv=csv, json=json, markdown=markdown, latex=latex)
-    typer.echo(summary.table(run, form, baseline))
+    text = summary.table(run, form, baseline)
+    options.write_text(text) if form == "text" else typer.echo(text)
 
 
 @app.command(cls=Command)

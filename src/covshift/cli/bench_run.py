@@ -65,7 +65,7 @@ def command(
         config, out = choose_builtin(values, config, out)
     where = options.place(engine, address, workers, worker_cpus, worker_gpus, shard)
     if text := run(values, config, out, where, extend=extend, baseline=baseline):
-        typer.echo(text)
+        options.write_text(text)
 
 
 def given(params: dict[str, Any]) -> dict[str, Any]:

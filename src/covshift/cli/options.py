@@ -129,6 +129,11 @@ def place(
     return where.Where(engine, address, workers, cpus, gpus, part)  # type: ignore[arg-type]
 
 
+def write_text(text: str) -> None:
+    """Print what was asked for, to stdout, with arguments of the library as options of the command line."""
+    typer.echo(as_options(text))
+
+
 def write_error(line: str) -> None:
     """Print a line on progress or trouble, to stderr."""
     typer.echo(as_options(line), err=True)
