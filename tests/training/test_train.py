@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from covshift.cli import app
 from covshift.data import cifar10
-from covshift.data.cifar10 import LabelledImages
+from covshift.data.cifar10 import CifarImages
 from covshift.models import builtin
 from covshift.support.errors import CovshiftError
 from covshift.training import session, train
@@ -33,7 +33,7 @@ def images(count, seed):
     labels = np.arange(count) % 2
     pixels = rng.integers(0, 160, (count, 32, 32, 3))
     pixels[labels == 1, :, :, 0] += 60
-    return LabelledImages(pixels.astype(np.uint8), labels.astype(np.int64))
+    return CifarImages(pixels.astype(np.uint8), labels.astype(np.int64))
 
 
 def feed(augment="crop", count=72, classes=2):

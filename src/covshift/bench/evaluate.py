@@ -80,6 +80,11 @@ class Evaluator:
             self._run(method, evaluation, score)
         if not score.images:
             raise CovshiftError(f"no image of {shown.condition} could be read: there is nothing to evaluate")
+        if score.images > len(self.selection):
+            raise CovshiftError(
+                f"method {method.name!r} has shown {score.images} images where there are {len(self.selection)}; "
+                "let it run each of them once"
+            )
         return Errors(score.images, score.top1, score.top5, time.perf_counter() - begun), evaluation.target
 
     def _run(self, method: Method, evaluation: Evaluation, score: Score) -> None:

@@ -24,6 +24,8 @@ class _Data(Group):
         >>> _Data(name="data").modern(["--json"])
         'covshift data list --json'
         """
+        if "check" in words or "--check" in words:
+            return shlex.join(["covshift", "data", "check", *(word for word in words if word.strip("-") != "check")])
         return shlex.join(["covshift", "data", "list", *words]) if words[0].startswith("-") else None
 
 

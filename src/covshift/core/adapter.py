@@ -35,7 +35,7 @@ from covshift.core.ranks import over_ranks
 from covshift.core.statistics import Statistics, fingerprint
 from covshift.core.turns import Turns
 from covshift.core.wrappers import module_of, unwrap
-from covshift.support.errors import CovshiftError, plural
+from covshift.support.errors import CovshiftError, is_number, plural
 
 
 class Adapter:
@@ -183,6 +183,10 @@ class Adapter:
 
     def _weigh(self, layer: NormLayer, seen: Moments, rows: Rows) -> float | Tensor:
         weight = self.policy.weigh(layer, seen, rows)
+        if not isinstance(weight, Tensor) and not (is_number(weight) and 0 <= weight <= 1):
+            raise CovshiftError(
+                f"expected weigh() of {type(self.policy).__name__} to return a number from 0 to 1, got {weight!r}"
+            )
         if seen.count == 1 and not isinstance(weight, Tensor) and weight == 1:
             raise one_value(layer.path)
         return weight

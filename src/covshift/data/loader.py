@@ -29,6 +29,13 @@ class PreparesPictures(Protocol):
         """Return a batch of pixels, uint8 NHWC, as the model's input."""
 
 
+class LabelledImages(NamedTuple):
+    """Images as uint8 NHWC, and their labels as int64; None where these are not known."""
+
+    images: Array
+    labels: Array | None
+
+
 class Sample(NamedTuple):
     """An image as uint8 HWC, resized and cropped, and its class; -1 where that is not known."""
 
@@ -86,6 +93,13 @@ def make_loader(
     selection = Selection(data, indices, prepare, memory=0)
     collate = partial(_collate, preprocess=chosen, labelled=data.labelled)
     return DataLoader(Prepared(selection, wanted), batch_size, num_workers=workers, collate_fn=collate)
+
+
+def read_pixels(loader: DataLoader[Any], *, labelled: bool) -> LabelledImages:
+    """Return what `Data.pixels` documents, of a loader that `make_loader` made."""
+    samples = loader.dataset.__getitems__(list(range(len(loader.dataset))))  # type: ignore[attr-defined,arg-type]
+    batch = ImageBatch.stack([sample.image for sample in samples], [sample.label for sample in samples])
+    return LabelledImages(batch.images, batch.labels if labelled else None)
 
 
 def check_condition(data: Readable, condition: str | Condition | None) -> Condition:

@@ -13,6 +13,10 @@ class Stopped(CovshiftError):  # noqa: N818
     """The user pressed Ctrl-C; the message says what is kept and how to go on."""
 
 
+_LISTED = 40
+"""Number of known names that an error lists at most."""
+
+
 def unknown(kind: str, name: str, known: Iterable[str]) -> CovshiftError:
     """The error for a name that nobody knows, with the nearest known one.
 
@@ -21,7 +25,8 @@ def unknown(kind: str, name: str, known: Iterable[str]) -> CovshiftError:
     """
     known = list(known)
     close = get_close_matches(str(name), known, n=1, cutoff=0.6)
-    hint = f"did you mean {close[0]!r}?" if close else f"known: {', '.join(known)}"
+    listed = [*known[:_LISTED], "…"] if len(known) > _LISTED else known
+    hint = f"did you mean {close[0]!r}?" if close else f"known: {', '.join(listed)}"
     return CovshiftError(f"unknown {kind} {name!r}; {hint}")
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from covshift.data.cifar10 import LabelledImages
+from covshift.data.cifar10 import CifarImages
 from covshift.support.arrays import Array
 from covshift.support.errors import CovshiftError
 from covshift.training.augment import AUGMENTS, Augment
@@ -48,8 +48,8 @@ class ArrayFeed:
 
     def __init__(
         self,
-        train: LabelledImages,
-        test: LabelledImages,
+        train: CifarImages,
+        test: CifarImages,
         augment: Augment,
         *,
         mean: tuple[float, ...] = CIFAR_MEAN,

@@ -15,6 +15,7 @@ Prior = float | Literal["auto"]
 """N, how many images the source statistics count for; "auto" where each layer weighs what it sees by itself."""
 
 EXAMPLE = "batch:n=8,N=16"
+_FLAGS = {"yes": True, "no": False}
 _KEYS = {"prior": "N"}  # fields that are written by the paper's letter
 
 
@@ -114,6 +115,8 @@ def value_text(value: object) -> str:
     >>> value_text(16.0), value_text("auto"), value_text(8)
     ('16', 'auto', '8')
     """
+    if isinstance(value, bool):
+        return "yes" if value else "no"
     return f"{value:g}" if isinstance(value, float) else f"{value}"
 
 
@@ -121,6 +124,8 @@ def _value(text: str, key: str, written: str, kind: Any) -> Any:
     kinds = [each for part in get_args(kind) or (kind,) for each in (get_args(part) or (part,))]
     if str in kinds or written in kinds:
         return written
+    if bool in kinds and written in _FLAGS:
+        return _FLAGS[written]
     number = as_number(text, key, written)
     if int in kinds and float not in kinds:
         return as_whole(text, key, number)

@@ -34,10 +34,10 @@ class BatchMethod(Method):
     def check(self, batch_size: int) -> None:
         """Raise a `CovshiftError` where layers would have to weigh a batch that never is in memory as a whole."""
         if self.prior == "auto" and (self.n is None or self.n > batch_size):
-            images = "all" if self.n is None else str(self.n)
+            images, more = ("all", "") if self.n is None else (str(self.n), f", or `batch_size={self.n}`")
             raise CovshiftError(
                 f"{self.name} cannot choose N by itself for statistics of {images} images that come in batches of "
-                f"{batch_size}; give a number as N, or a batch_size of n or more"
+                f"{batch_size}; give a number as N{more}"
             )
 
     def run(self, on: Evaluation) -> None:

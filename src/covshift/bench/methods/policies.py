@@ -1,5 +1,6 @@
 """A policy of `covshift.adapt` as a method: the model sees n images at a time, one batch after the other."""
 
+from abc import abstractmethod
 from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass, replace
@@ -9,7 +10,7 @@ from covshift.bench.evaluation import Evaluation
 from covshift.bench.methods.base import Method, Prior, as_number, as_whole, value_text
 from covshift.bench.methods.names import PARTIAL_PRIOR
 from covshift.core.adapter import adapt
-from covshift.core.policies import Stream
+from covshift.core.policies import Stream, check_policy
 from covshift.data.selection import Shown
 from covshift.support.errors import CovshiftError, is_number
 
@@ -17,9 +18,9 @@ from covshift.support.errors import CovshiftError, is_number
 class FollowingMethod(Method):
     """Statistics that follow the images, n at a time; a subclass says by which policy."""
 
+    @abstractmethod
     def policy(self) -> Any:
         """Return a new policy for `covshift.adapt`."""
-        raise NotImplementedError
 
     def in_step(self, shown: Shown) -> bool:
         """Return whether every rank gets some of every n images."""
@@ -92,6 +93,7 @@ class PolicyMethod(FollowingMethod):
             policy = method.policy()
         except (TypeError, ValueError) as error:
             raise CovshiftError(f"cannot make the policy of method {text!r}: {error}") from error
+        check_policy(policy)
         prior = getattr(policy, "prior", None)
         return replace(method, prior=prior if prior == "auto" or is_number(prior) else None)
 

@@ -14,7 +14,7 @@ from covshift.models import Preprocess
 from covshift.shift.distance import Distance, wasserstein
 from covshift.support.classes import select
 from covshift.support.errors import CovshiftError
-from covshift.support.pixels import Images, MakeInput, check_pixels, to_nchw
+from covshift.support.pixels import Images, MakeInput, PixelBatches
 
 Which = Literal["plain", "adapted"]
 Labels = Sequence[int] | NDArray[Any] | Tensor
@@ -73,8 +73,8 @@ def observe(model: nn.Module, batches: Iterable[Any]) -> Observation:
     return Observation(plain, adapted, wasserstein(source, target, normalized=True))
 
 
-class Batches:
-    """Images in memory as batches of the model's input, made one at a time, as often as they are asked for.
+class Batches(PixelBatches):
+    """Images in memory as batches of the model's input, where they differ, so that a layer sees a variance.
 
     Args:
         images: uint8, NumPy NHWC or torch NCHW; or, as a torch tensor of floats, the model's input itself.
@@ -83,26 +83,11 @@ class Batches:
     """
 
     def __init__(self, images: Images, preprocess: MakeInput | None, size: int) -> None:
-        if not (isinstance(images, Tensor) and images.is_floating_point() and images.ndim == 4):
-            check_pixels(images)
+        super().__init__(images, preprocess, size)
         if len(images) < 2 or not (torch.as_tensor(images[1:]) != torch.as_tensor(images[:1])).any():
             raise _same()
         if size < 1:
             raise CovshiftError(f"expected at least 1 image at a time, got batch={size}")
-        self._images = images
-        self._preprocess = preprocess
-        self._size = size
-
-    def __len__(self) -> int:
-        return -(-len(self._images) // self._size)
-
-    def __iter__(self) -> Iterator[Tensor]:
-        for start in range(0, len(self._images), self._size):
-            part = self._images[start : start + self._size]
-            if isinstance(part, Tensor) and part.is_floating_point():
-                yield part
-            else:
-                yield to_nchw(part) if self._preprocess is None else self._preprocess(to_nchw(part))
 
 
 def crop(images: Images, preprocess: MakeInput | None) -> Images:
