@@ -93,7 +93,7 @@ def test_policies_that_cannot_be():
     with pytest.raises(CovshiftError, match="which does both"):
         covshift.adapt(tiny(), Both())
     with (
-        pytest.raises(NotImplementedError, match=r"Policy has to say by weigh\(\)"),
+        pytest.raises(CovshiftError, match=r"Policy to define weigh\(\)"),
         covshift.adapt(tiny(), Policy()) as on,
     ):
         on._model(images(2))
