@@ -142,7 +142,7 @@ def test_cells_do_not_depend_on_each_other(here):
     random.Random(0).shuffle(conditions)
     for condition in conditions[:4]:
         for method in ("reverse", "batch:n=4,N=1", "none", "full"):
-            errors, _ = evaluator.run(evaluator.selection.show(condition), parse_method(method))
+            errors, _ = evaluator.run(evaluator.selection.images_in(condition), parse_method(method))
             assert errors.top1 == whole[f"{condition}/{method}"]["top1_errors"]
 
 

@@ -91,12 +91,12 @@ def test_policies_that_cannot_be():
     with pytest.raises(CovshiftError, match="which does both"):
         covshift.adapt(tiny(), Both())
     with (
-        pytest.raises(NotImplementedError, match=r"Policy has to say by weigh\(\)"),
+        pytest.raises(NotImplementedError, match=r"Policy has to define weigh\(\)"),
         covshift.adapt(tiny(), Policy()) as on,
     ):
         on._model(images(2))
     with (
-        pytest.raises(CovshiftError, match=r"Fixed starts anew .* only a Stream"),
+        pytest.raises(CovshiftError, match=r"Fixed starts afresh .* only a Stream"),
         covshift.adapt(tiny(), Fixed(1)) as on,
     ):
         on.state = on.state

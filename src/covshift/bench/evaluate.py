@@ -10,12 +10,12 @@ from covshift.bench.evaluation import Evaluation, Score, Subject
 from covshift.bench.methods import Method
 from covshift.core.statistics import Statistics
 from covshift.data.condition import CLEAN, Condition
-from covshift.data.selection import Selection, Shown
+from covshift.data.selection import ConditionImages, Selection
 from covshift.models import Model
 from covshift.support.errors import CovshiftError
 
 
-class Errors(NamedTuple):
+class ErrorCounts(NamedTuple):
     """How many images were shown, and how many the model got wrong."""
 
     images: int
@@ -51,15 +51,17 @@ class Evaluator:
         self._subject = Subject(model, memory)
         self.device = self._subject.device
 
-    def show(self, condition: Condition) -> Shown:
+    def images_in(self, condition: Condition) -> ConditionImages:
         """Return the images in a condition, for `run`."""
-        return self.selection.show(condition)
+        return self.selection.images_in(condition)
 
-    def run(self, shown: Shown, method: Method, target: Statistics | None = None) -> tuple[Errors, Statistics | None]:
+    def run(
+        self, images: ConditionImages, method: Method, target: Statistics | None = None
+    ) -> tuple[ErrorCounts, Statistics | None]:
         """Evaluate a method in a condition.
 
         Args:
-            shown: the images of the condition.
+            images: the images of the condition.
             method: the method, with N chosen.
             target: the statistics of the whole condition, if an earlier method came by them.
 
@@ -67,20 +69,20 @@ class Evaluator:
             The errors, and the statistics of the whole condition if this method came by them.
         """
         begun = time.perf_counter()
-        score = Score(str(shown.condition), self._advance, self.selection.data.among)
+        score = Score(str(images.condition), self._advance, self.selection.data.among)
         evaluation = Evaluation(
             self._subject,
-            shown,
+            images,
             score,
-            clean=lambda: self.show(CLEAN),
+            clean=lambda: self.images_in(CLEAN),
             batch_size=self.batch_size,
             target=target,
         )
         with torch.inference_mode():
             self._run(method, evaluation, score)
         if not score.images:
-            raise CovshiftError(f"no image of {shown.condition} could be read: there is nothing to evaluate")
-        return Errors(score.images, score.top1, score.top5, time.perf_counter() - begun), evaluation.target
+            raise CovshiftError(f"no image of {images.condition} could be read: there is nothing to evaluate")
+        return ErrorCounts(score.images, score.top1, score.top5, time.perf_counter() - begun), evaluation.target
 
     def _run(self, method: Method, evaluation: Evaluation, score: Score) -> None:
         method.run(evaluation)

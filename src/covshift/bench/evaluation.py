@@ -14,8 +14,7 @@ from covshift.bench.fold import Folding
 from covshift.core.calling import device_of, logits_of
 from covshift.core.estimate import estimate
 from covshift.core.statistics import Statistics
-from covshift.data.selection import ImageBatch as Images
-from covshift.data.selection import Shown
+from covshift.data.selection import ConditionImages, ImageBatch
 from covshift.models import Model
 from covshift.support.classes import restrict
 from covshift.support.errors import CovshiftError
@@ -83,7 +82,7 @@ class Subject:
             self._as_it_came = self._folding.fold(images)
         return self._as_it_came
 
-    def input(self, batch: Images) -> Tensor:
+    def input(self, batch: ImageBatch) -> Tensor:
         """Return the model's input for a batch of images."""
         return self.model.preprocess.tensor(batch.images, self.device)
 
@@ -93,7 +92,7 @@ class Evaluation:
 
     Attributes:
         model: the model, on its device, in eval mode.
-        shown: the images of the condition, to be taken in batches.
+        images: the images of the condition, to be taken in batches.
         clean: returns the clean images.
         batch_size: how many images the model gets at once; a statistical batch may be smaller or larger.
         target: the statistics of the whole condition, once a method has estimated them.
@@ -102,27 +101,27 @@ class Evaluation:
     def __init__(
         self,
         subject: Subject,
-        shown: Shown,
+        images: ConditionImages,
         score: Score,
         *,
-        clean: Callable[[], Shown],
+        clean: Callable[[], ConditionImages],
         batch_size: int,
         target: Statistics | None = None,
     ) -> None:
         self.model = subject.model
-        self.shown = shown
+        self.images = images
         self.clean = clean
         self.batch_size = batch_size
         self.target = target
         self._subject = subject
         self._score = score
 
-    def run(self, batches: Iterator[Images]) -> None:
+    def run(self, batches: Iterator[ImageBatch]) -> None:
         """Show batches to the model, one after the other, with whatever adapter is on it."""
         for batch in batches:
             self._score.add(batch.labels, self.model.module(self._subject.input(batch)))
 
-    def run_frozen(self, batches: Iterator[Images], *, as_it_came: bool = False) -> None:
+    def run_frozen(self, batches: Iterator[ImageBatch], *, as_it_came: bool = False) -> None:
         """Show batches to the model whose statistics stay as they are now, which saves time.
 
         Args:
@@ -136,14 +135,14 @@ class Evaluation:
                 folded = self._subject.folded(images, as_it_came=as_it_came)
             self._score.add(batch.labels, folded(images))
 
-    def run_whole(self, batches: Iterator[Images], prior: float) -> Statistics:
+    def run_whole(self, batches: Iterator[ImageBatch], prior: float) -> Statistics:
         """Show batches to the model as one statistical batch, and return its statistics."""
         return self._estimate(batches, prior, self._score.add)
 
     def estimate_target(self) -> Statistics:
         """Return the statistics of the whole condition, without counting errors; they are estimated once."""
         if self.target is None:
-            self.target = self._estimate(self.shown.batches(self.batch_size), 0, lambda labels, logits: None)
+            self.target = self._estimate(self.images.batches(self.batch_size), 0, lambda labels, logits: None)
         return self.target
 
     @contextmanager
@@ -157,7 +156,7 @@ class Evaluation:
             source.apply(self.model.module)
 
     def _estimate(
-        self, batches: Iterator[Images], prior: float, collect: Callable[[np.ndarray, Tensor], None]
+        self, batches: Iterator[ImageBatch], prior: float, collect: Callable[[np.ndarray, Tensor], None]
     ) -> Statistics:
         labels: list[np.ndarray] = []
 

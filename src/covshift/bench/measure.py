@@ -121,7 +121,7 @@ def read_shift(result: RunFolder) -> Shift | None:
     return shift
 
 
-def measure(result: RunFolder, images: int, *, progress: bool = True) -> Shift | None:
+def measure_shift(result: RunFolder, images: int, *, progress: bool = True) -> Shift | None:
     """Measure a run's conditions, and write what was found into its folder; None for a model without statistics.
 
     What was measured on as many images is not measured again.
@@ -142,10 +142,12 @@ def measure(result: RunFolder, images: int, *, progress: bool = True) -> Shift |
     source, data = Statistics.of(model.module), open_data(settings.data)
     check_same(result.folder, run, describe(settings, model, data), extend=False)
     indices = choose(data.labels, limit=settings.limit, order="shuffled", seed=settings.seed)[:images]
-    selection = Selection(data, indices, model.preprocess.picture, making=settings.making, skip_broken=True)
+    selection = Selection(
+        data, indices, model.preprocess.picture, corruption_settings=settings.corruption_settings, skip_broken=True
+    )
     key = _key(run, len(indices))
     targets = {}
-    with progress_bar(f"measuring {result.folder.name}", len(conditions), show=progress) as advance:
+    with progress_bar(f"measuring {result.folder.name}", len(conditions), enabled=progress) as advance:
         for condition in conditions:
             kept = result.folder / "statistics" / f"{key}-{str(condition).replace('/', '-')}.safetensors"
             if kept.exists():
@@ -170,14 +172,21 @@ def _held(result: RunFolder) -> Shift | None:
 
 
 def _key(run: Run, images: int) -> str:
-    """Names what statistics depend on: those of other weights or images must not be gone on with."""
-    told = (run.model_digest, run.data_digest, run.preprocess, run.settings.limit, run.settings.making, images)
-    return hashlib.sha256(repr(told).encode()).hexdigest()[:12]
+    """Return a name for what statistics depend on: those of other weights or images must not be resumed from."""
+    depends_on = (
+        run.model_digest,
+        run.data_digest,
+        run.preprocess,
+        run.settings.limit,
+        run.settings.corruption_settings,
+        images,
+    )
+    return hashlib.sha256(repr(depends_on).encode()).hexdigest()[:12]
 
 
 def _estimate(model: Model, selection: Selection, condition: Condition) -> Statistics:
     def batches() -> Iterator[Tensor]:
-        for batch in selection.show(condition).batches(_BATCH):
+        for batch in selection.images_in(condition).batches(_BATCH):
             yield model.preprocess.tensor(batch.images)
 
     return estimate(model.module, batches(), progress=False)
@@ -224,12 +233,12 @@ def _theory(source: Statistics, targets: Mapping[Condition, Statistics]) -> list
     if not severities:
         return []
     middle = severities[len(severities) // 2]
-    shown = [each for condition, each in targets.items() if condition.severity == middle]
+    at_middle = [moved for condition, moved in targets.items() if condition.severity == middle]
     tested = [each for c, each in targets.items() if c.severity == middle and c.corruption in names("test")]
     n, N = (axis.ravel() for axis in np.meshgrid(GRID_IMAGES, GRID_PRIORS, indexing="ij"))
     roots = [
         np.sqrt(bound.lower)
-        for target in tested or shown
+        for target in tested or at_middle
         for bound in layer_bounds(n, N, source, target, normalized=True).values()
     ]
     average = np.mean(roots, axis=0)

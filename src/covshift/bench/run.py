@@ -68,7 +68,7 @@ def run(
             screen.say(f"note: {data.caution}")
         if extend:
             settings = with_held(settings, out)
-        settings = fit(settings, data, screen.say)
+        settings = fit_to_data(settings, data, screen.say)
         model = open_model_of(settings)
         check_together(model, data, settings, where)
         description = describe(settings, model, data)
@@ -110,7 +110,7 @@ def with_held(settings: Settings, folder: Path) -> Settings:
     return settings.model_copy(update=update)
 
 
-def fit(settings: Settings, data: Data, say: Callable[[str], None] = lambda text: None) -> Settings:
+def fit_to_data(settings: Settings, data: Data, say: Callable[[str], None] = lambda text: None) -> Settings:
     """Return the settings with the conditions that the data have; what was not named is left out, with a notice."""
     asked = settings.model_fields_set
     change: dict[str, Any] = {}
@@ -172,7 +172,7 @@ def make_evaluator(settings: Settings, model: Model, data: Data, screen: Screen,
         data,
         indices,
         model.preprocess.picture,
-        making=settings.making,
+        corruption_settings=settings.corruption_settings,
         memory=room,
         skip_broken=settings.skip_broken,
     )

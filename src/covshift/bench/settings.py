@@ -11,7 +11,7 @@ from covshift.bench.plan import Plan, plan
 from covshift.corruptions import category, names
 from covshift.corruptions.apply import check_severity
 from covshift.data.condition import SEVERITIES
-from covshift.data.selection import Making, Order
+from covshift.data.selection import CorruptionSettings, Order
 from covshift.support.errors import CovshiftError, unknown
 from covshift.support.images import check_quality
 from covshift.support.plugins import load_plugins
@@ -175,9 +175,9 @@ class Settings(BaseModel):
         return plan(self.corruptions, self.severities, self.all_methods, clean=self.clean, mixed=self.mixed)
 
     @property
-    def making(self) -> Making:
+    def corruption_settings(self) -> CorruptionSettings:
         """How images are corrupted."""
-        return Making(self.seed, self.frost, self.jpeg)
+        return CorruptionSettings(self.seed, self.frost, self.jpeg)
 
     def command(self, out: str) -> str:
         """Return the command that makes such a run.

@@ -11,7 +11,7 @@ from covshift.bench.results.store import Store, holds_a_run
 from covshift.bench.settings import Settings
 from covshift.support.errors import CovshiftError
 
-BUILTIN = Path(__file__).with_name("builtin.yaml")
+BUILTIN_SUITE = Path(__file__).with_name("builtin.yaml")
 """The built-in benchmark: the networks and images that `make demo` shows."""
 
 

@@ -7,7 +7,7 @@ from covshift.bench.engines.where import Shard
 from covshift.bench.results.merge import shards_in
 from covshift.bench.results.metrics import Baseline, baseline_of
 from covshift.bench.results.store import Store, holds_a_run
-from covshift.bench.results.table import overview, tables, write
+from covshift.bench.results.table import format_run_tables, overview, tables
 from covshift.bench.suite import open_runs, run_folders
 from covshift.support.errors import plural
 
@@ -22,9 +22,11 @@ def table(folder: Path, form: str, baseline: Path | None = None) -> str:
     """
     runs, yardstick = open_runs(folder), read_baseline(baseline) if baseline else None
     if len(runs) > 1:
-        return write([overview({name: (store.rows(), store.run) for name, store in runs.items()}, yardstick)], form)
+        return format_run_tables(
+            [overview({name: (store.rows(), store.run) for name, store in runs.items()}, yardstick)], form
+        )
     (store,) = runs.values()
-    return write(tables(store.rows(), store.run, yardstick), form)
+    return format_run_tables(tables(store.rows(), store.run, yardstick), form)
 
 
 def rows(folder: Path) -> str:

@@ -28,7 +28,7 @@ class MistypedError(CovshiftError):
 
 
 @contextmanager
-def errors() -> Iterator[None]:
+def reporting_errors() -> Iterator[None]:
     """Print an error that the user can mend as one line, not as a traceback."""
     try:
         yield
@@ -87,14 +87,14 @@ class Group(TyperGroup):
 
     def make_context(self, info_name: Any, args: list[str], parent: Any = None, **extra: Any) -> Any:
         """Read the words of the command line."""
-        with errors():
+        with reporting_errors():
             if args and args[0] != "--help" and args[0] not in self.commands and (modern := self.modern(args)):
                 raise MistypedError(f"expected a command after {info_name}, got {args[0]}; write {modern}")
             return super().make_context(info_name, args, parent, **extra)
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command."""
-        with errors():
+        with reporting_errors():
             return super().invoke(ctx)
 
 

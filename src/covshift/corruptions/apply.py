@@ -18,11 +18,11 @@ from covshift.support.images import SMALLEST, check_quality
 if TYPE_CHECKING:
     import torch
 
-Images = TypeVar("Images", bound="Array | torch.Tensor")
+ImagesT = TypeVar("ImagesT", bound="Array | torch.Tensor")
 
 
 def corrupt(
-    images: Images,
+    images: ImagesT,
     name: str,
     severity: int,
     *,
@@ -33,7 +33,7 @@ def corrupt(
     frost: Frost = "procedural",
     jpeg: int | None = None,
     threads: int | None = None,
-) -> Images:
+) -> ImagesT:
     """Corrupt one image or a batch, as the published benchmarks do.
 
     >>> image = np.full((32, 32, 3), 128, np.uint8)
@@ -103,7 +103,7 @@ def corrupt(
         edges = np.linspace(0, len(batch), min(4 * count, len(batch)) + 1).astype(int).tolist()
         with ThreadPoolExecutor(count) as pool:
             list(pool.map(work, edges[:-1], edges[1:]))
-    restored: Images = restore(out)
+    restored: ImagesT = restore(out)
     return restored
 
 

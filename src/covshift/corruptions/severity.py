@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Any
 
 Constants = tuple[Any, ...]
-Table = Mapping[str, Constants]
+SeverityTable = Mapping[str, Constants]
 
 _224: dict[str, Constants] = {
     # standard deviation of the noise, on the scale where white is 1
@@ -182,7 +182,7 @@ _64: dict[str, Constants] = _224 | {
     "saturate": ((0.3, 0), (0.1, 0), (2, 0), (5, 0.1), (30, 0.2)),
 }
 
-SEVERITY: Mapping[int, Table] = MappingProxyType(
+SEVERITY: Mapping[int, SeverityTable] = MappingProxyType(
     {
         32: MappingProxyType(_32),
         64: MappingProxyType(_64),

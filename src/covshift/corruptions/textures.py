@@ -13,7 +13,7 @@ import numpy as np
 
 from covshift.support.arrays import Array
 from covshift.support.errors import CovshiftError
-from covshift.support.images import SUFFIXES, read
+from covshift.support.images import SUFFIXES, read_image
 
 Stamp = tuple[tuple[str, int], ...]
 Frost = str | os.PathLike[str] | Sequence[Array]
@@ -82,7 +82,7 @@ def _named(files: Stamp) -> tuple[Array, ...]:
         from covshift.corruptions.ice import draw
 
         return tuple(draw(number) for number in range(USED))
-    return tuple(read(Path(file), crop=False) for file, _ in files)
+    return tuple(read_image(Path(file), crop=False) for file, _ in files)
 
 
 def _published_folder() -> Path:

@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader
 
 from covshift.data.condition import Condition
 from covshift.data.loader import PreparesPictures, make_loader
-from covshift.data.readable import Array, Labels, Preparing, Readable
+from covshift.data.readable import Labels, Pixels, Preparing, Readable
 from covshift.data.selection import Order
 from covshift.support.device import cores
 from covshift.support.errors import CovshiftError
@@ -79,10 +79,12 @@ class FileData(Data):
         """Decode a file."""
         return open_rgb(path)
 
-    def read(self, condition: Condition, indices: Sequence[int], prepare: Preparing) -> Sequence[Array | CovshiftError]:
+    def read(
+        self, condition: Condition, indices: Sequence[int], prepare: Preparing
+    ) -> Sequence[Pixels | CovshiftError]:
         """Decode files, as many at a time as there are cores: decoding leaves the interpreter free."""
 
-        def decode(index: int) -> Array | CovshiftError:
+        def decode(index: int) -> Pixels | CovshiftError:
             try:
                 return prepare(self.picture(self.file(condition, index)))
             except CovshiftError as error:
@@ -96,10 +98,12 @@ class ArrayData(Data):
     """Images that are rows of arrays, in memory or mapped from a file."""
 
     @abstractmethod
-    def array(self, condition: Condition) -> Array:
+    def array(self, condition: Condition) -> Pixels:
         """Return all images in a stored condition, NHWC."""
 
-    def read(self, condition: Condition, indices: Sequence[int], prepare: Preparing) -> Sequence[Array | CovshiftError]:
+    def read(
+        self, condition: Condition, indices: Sequence[int], prepare: Preparing
+    ) -> Sequence[Pixels | CovshiftError]:
         """Take rows of an array; `prepare` is only called when it would change them."""
         images = self.array(condition)[np.asarray(indices, np.intp)]
         if len(images) and prepare(Image.fromarray(images[0])).shape == images[0].shape:
@@ -107,7 +111,7 @@ class ArrayData(Data):
         return [prepare(Image.fromarray(image)) for image in images]
 
 
-def check_images(images: NDArray[np.generic], what: str) -> Array:
+def check_images(images: NDArray[np.generic], what: str) -> Pixels:
     """Return the array if it holds RGB images as uint8 NHWC, else raise a `CovshiftError`."""
     if images.dtype != np.uint8 or images.ndim != 4 or images.shape[3] != 3 or not len(images):
         raise CovshiftError(

@@ -9,7 +9,7 @@ from pathlib import Path
 from covshift.corruptions import names
 from covshift.corruptions.tree import pictures
 from covshift.data.base import Data, FileData
-from covshift.data.catalog import Source, find
+from covshift.data.catalog import CatalogEntry, find_catalog_entry
 from covshift.data.condition import CLEAN, SEVERITIES, Condition
 from covshift.data.folder import Folder, is_imagenet, wnids
 from covshift.data.imagenet import Numbered
@@ -69,7 +69,7 @@ def check(uri: str, *, decode: bool = False) -> CheckResult:
     except CovshiftError as error:
         result.problems.append(str(error))
         return result
-    entry = find(parsed.source)
+    entry = find_catalog_entry(parsed.source)
     if data.labelled:
         _count(result, (path.parts[0] for path in data.paths) if isinstance(data, Folder) else map(str, data.labels))
     else:
@@ -100,7 +100,7 @@ def _folders(data: Data) -> set[str]:
     return {name for name, index in wnids().items() if among is None or index in among}
 
 
-def _compare_classes(result: CheckResult, entry: Source, folders: set[str]) -> None:
+def _compare_classes(result: CheckResult, entry: CatalogEntry, folders: set[str]) -> None:
     """Name the classes that are missing or, where all have as many images, have others."""
     found = result.counts
     _compare(result, "classes", len(found), entry.classes)
@@ -156,7 +156,7 @@ def _check_conditions(root: Path, result: CheckResult, decode: bool) -> None:
                 f"{condition} lacks {plural(len(gone), 'picture')} that other conditions have, of "
                 f"{_some(f'{name} ({number})' for name, number in classes.items())}"
             )
-    entry = find("imagenet-c")
+    entry = find_catalog_entry("imagenet-c")
     if entry is not None and is_imagenet(result.counts):
         _compare(result, "pictures in a condition", len(every), entry.images)
         _compare_classes(result, entry, set(wnids()))

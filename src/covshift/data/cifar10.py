@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 
-from covshift.data.cifar10_formats import BATCHES, find, read
+from covshift.data.cifar10_formats import BATCHES, find_layout, read_split
 from covshift.support.arrays import Array
 from covshift.support.cache import download, home, locked
 from covshift.support.errors import CovshiftError, unknown
@@ -100,7 +100,7 @@ def _check_holds(folder: Path) -> None:
     if folder.is_file() and not tarfile.is_tarfile(folder):
         raise CovshiftError(f"expected a folder with CIFAR-10, or an archive of it, got {folder}, which is neither")
     if not _archives(folder):
-        find(folder, "test")
+        find_layout(folder, "test")
 
 
 def _bring(cache: Path, folder: Path | None) -> None:
@@ -168,7 +168,7 @@ def _store(cache: Path, source: Path) -> None:
         for split in get_args(Split):
             try:
                 with progress_bar(f"reading the {split} images", len(BATCHES[split])) as advance:
-                    images, labels = read(folder, split, advance)
+                    images, labels = read_split(folder, split, advance)
             except CovshiftError as error:  # of what was unpacked, which the user has not seen
                 raise CovshiftError(str(error).replace(str(folder), str(source))) from error
             found = _digest((images, labels.astype(np.uint8)))

@@ -10,9 +10,9 @@ from PIL import Image
 from covshift.data.condition import CLEAN, MIXED, TEST, Condition
 from covshift.support.errors import CovshiftError, plural
 
-Array = NDArray[np.uint8]
+Pixels = NDArray[np.uint8]
 Labels = NDArray[np.int64]
-Preparing = Callable[[Image.Image], Array]
+Preparing = Callable[[Image.Image], Pixels]
 """A function that resizes and crops a picture to the size of a model's input, uint8 HWC."""
 
 
@@ -57,5 +57,7 @@ class Readable(ABC):
         return condition in self.stored or CLEAN in self.stored
 
     @abstractmethod
-    def read(self, condition: Condition, indices: Sequence[int], prepare: Preparing) -> Sequence[Array | CovshiftError]:
+    def read(
+        self, condition: Condition, indices: Sequence[int], prepare: Preparing
+    ) -> Sequence[Pixels | CovshiftError]:
         """Read images in a stored condition; each is uint8 HWC, or the error that reading it gave."""

@@ -32,7 +32,7 @@ class ImageBatch(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Making:
+class CorruptionSettings:
     """How corrupted images are made of clean ones: what `corrupt` takes beside the corruption."""
 
     seed: int = 0
@@ -76,7 +76,7 @@ class Selection:
         data: where they come from.
         indices: which ones, in which order.
         prepare: resize and crop.
-        making: how corrupted images are made, where they are not stored.
+        corruption_settings: how corrupted images are made, where they are not stored.
         memory: bytes that decoded images may take, half for clean ones, half for those of a condition.
         skip_broken: leave out pictures that cannot be read; by default the first one raises.
     """
@@ -87,28 +87,28 @@ class Selection:
         indices: Sequence[int],
         prepare: Preparing,
         *,
-        making: Making | None = None,
+        corruption_settings: CorruptionSettings | None = None,
         memory: float = 2**30,
         skip_broken: bool = False,
     ) -> None:
         self.data = data
         self.indices = list(indices)
         self._prepare = prepare
-        self._making = making or Making()
+        self._corruption_settings = corruption_settings or CorruptionSettings()
         self.room = memory / 2
         self._clean: dict[int, Array] = {}
         self._skip_broken = skip_broken
         self._labels = data.labels if data.labelled else np.full(len(data), -1, np.int64)
         among = tuple(c for c in TEST if data.has(c))
-        self._mixed = draw_mixed(len(data), among, self._making.seed) if among else None
+        self._mixed = draw_mixed(len(data), among, self._corruption_settings.seed) if among else None
         self._among = among
 
     def __len__(self) -> int:
         return len(self.indices)
 
-    def show(self, condition: Condition) -> "Shown":
+    def images_in(self, condition: Condition) -> "ConditionImages":
         """Return all images in a condition."""
-        return Shown(self, condition, self.room)
+        return ConditionImages(self, condition, self.room)
 
     def part(self, places: Sequence[int]) -> "Selection":
         """Return the images at these places as a selection; the two share what is decoded."""
@@ -146,10 +146,10 @@ class Selection:
         made = corrupt(
             _stack([image for image in clean if image is not None]),
             *condition,
-            seed=self._making.seed,
+            seed=self._corruption_settings.seed,
             indices=[indices[place] for place in whole],
-            frost=self._making.frost,
-            jpeg=self._making.jpeg,
+            frost=self._corruption_settings.frost,
+            jpeg=self._corruption_settings.jpeg,
         )
         images: list[Array | None] = [None] * len(indices)
         for place, image in zip(whole, made, strict=True):
@@ -173,7 +173,7 @@ class Selection:
         return [None if isinstance(image, CovshiftError) else image for image in images]
 
 
-class Shown:
+class ConditionImages:
     """The images of a selection in one condition, to go through as often as one likes; made once if they fit."""
 
     def __init__(self, selection: Selection, condition: Condition, room: float) -> None:

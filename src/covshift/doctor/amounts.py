@@ -6,7 +6,7 @@ from covshift.bench.methods import FULL, NONE, parse_method
 from covshift.bench.results.metrics import Rate, rate
 from covshift.data import CLEAN
 from covshift.doctor.case import Case
-from covshift.doctor.finding import Finding, Level, percent
+from covshift.doctor.finding import Finding, Level, percent_text
 from covshift.doctor.formats import judged, right
 from covshift.support.errors import plural
 
@@ -23,7 +23,7 @@ def images(case: Case) -> Finding:
     error = judged(case, [form])[form].error
     low, high = rate(round(error * number), number)[1:]
     half = (high - low) / 2
-    text = f"an error of {percent(error)} is known to ± {100 * half:.1f} on {plural(number, 'image')}"
+    text = f"an error of {percent_text(error)} is known to ± {100 * half:.1f} on {plural(number, 'image')}"
     level: Level = "problem" if half > _USELESS else "warning" if half > _ROUGH or number < _FEW else "ok"
     if number < _FEW and case.has_statistics:
         text += ", few for statistics of their own, too"
@@ -78,9 +78,8 @@ def adaptation(case: Case) -> Finding | None:
     if not case.has_statistics or case.condition != CLEAN or case.trial(right(case)).silent:
         return None
     none, full, number = _clean_errors(case)
-    text = (
-        f"on {number} clean images full adaptation takes the error from {percent(none.value)} to {percent(full.value)}"
-    )
+    before, after = percent_text(none.value), percent_text(full.value)
+    text = f"on {number} clean images full adaptation takes the error from {before} to {after}"
     figures = {NONE: none.value, FULL: full.value, "images": number}
     if full.low > none.high:
         remedy = "take more images, or keep source statistics with partial: batch:n=…,N=16"

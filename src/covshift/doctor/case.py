@@ -17,7 +17,7 @@ from covshift.core.calling import logits_of
 from covshift.core.places import holds_statistics
 from covshift.data import CLEAN, Condition
 from covshift.data.readable import Readable
-from covshift.data.selection import Selection, Shown
+from covshift.data.selection import ConditionImages, Selection
 from covshift.doctor.fit import Fit, first_layer
 from covshift.doctor.readings import explained
 from covshift.doctor.trial import NO_CLASS, InputFormat, Trial
@@ -55,7 +55,7 @@ class Case:
         self.has_statistics = any(holds_statistics(module) for module in self.model.module.modules())
         self._evaluator = evaluator
         self._advance = advance
-        self._shown: dict[InputFormat, Shown] = {}
+        self._decoded: dict[InputFormat, ConditionImages] = {}
         self._trials: dict[InputFormat, Trial] = {}
         self._explained: dict[InputFormat, Trial] = {}
         self._fits: dict[InputFormat, Fit | None] = {}
@@ -87,9 +87,9 @@ class Case:
     def evaluate(self, method: Method, form: InputFormat, indices: Sequence[int] | None = None) -> Rate:
         """Return the error of a method, on the subset or on other images."""
         selection = self.selection if indices is None else self._select(indices, form)
-        shown = self._show(form) if indices is None else selection.show(self.condition)
+        images = self._images_in(form) if indices is None else selection.images_in(self.condition)
         model, size = self._seeing(form), self._evaluator.batch_size
-        errors, _ = Evaluator(model, selection, batch_size=size, advance=self._advance).run(shown, method)
+        errors, _ = Evaluator(model, selection, batch_size=size, advance=self._advance).run(images, method)
         return rate(errors.top1, errors.images)
 
     @cached_property
@@ -120,18 +120,24 @@ class Case:
 
     def _inputs(self, form: InputFormat) -> Iterator[tuple[Tensor, np.ndarray]]:
         preprocess = self._seeing(form).preprocess
-        for batch in self._show(form).batches(self._evaluator.batch_size):
+        for batch in self._images_in(form).batches(self._evaluator.batch_size):
             yield preprocess.tensor(batch.images, self._evaluator.device), batch.labels
 
-    def _show(self, form: InputFormat) -> Shown:
+    def _images_in(self, form: InputFormat) -> ConditionImages:
         """Return the images, decoded once for all formats that differ in colours only."""
         shape = InputFormat(form.preprocess.with_(mean=(0, 0, 0), std=(1, 1, 1)))
-        if shape not in self._shown:
-            self._shown[shape] = self._select(self.selection.indices, form).show(self.condition)
-        return self._shown[shape]
+        if shape not in self._decoded:
+            self._decoded[shape] = self._select(self.selection.indices, form).images_in(self.condition)
+        return self._decoded[shape]
 
     def _select(self, indices: Sequence[int], form: InputFormat) -> Selection:
-        return Selection(self.data, indices, form.preprocess.picture, making=self.settings.making, skip_broken=True)
+        return Selection(
+            self.data,
+            indices,
+            form.preprocess.picture,
+            corruption_settings=self.settings.corruption_settings,
+            skip_broken=True,
+        )
 
     def _seeing(self, form: InputFormat) -> Model:
         """Return the model for this format; swapping in the model keeps its mean and std, each with its own colour."""

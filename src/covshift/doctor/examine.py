@@ -98,7 +98,7 @@ def _examine(
     limit = min(limit or _enough(model, data), settings.limit or len(data))
     # A fixed order, whatever the run's: checks compare formats of the same images, not batches of them.
     subset = settings.model_copy(update={"limit": limit, "order": "shuffled", "skip_broken": True})
-    with progress_bar("examining", None, show=progress) as advance:
+    with progress_bar("examining", None, enabled=progress) as advance:
         case = Case(make_evaluator(subset, model, data, Screen(False)), settings, store, advance)
         found = {name: check(case) for name, check in CHECKS.items()}
     findings = {name: finding for name, finding in found.items() if finding is not None}

@@ -24,10 +24,10 @@ class Finding:
     figures: Mapping[str, float | str] = field(default_factory=dict)
 
 
-def percent(share: float) -> str:
+def percent_text(share: float) -> str:
     """Return a share as text.
 
-    >>> percent(0.0831)
+    >>> percent_text(0.0831)
     '8.3 %'
     """
     return f"{100 * share:.1f} %"

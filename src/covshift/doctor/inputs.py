@@ -4,7 +4,7 @@ from dataclasses import replace
 from statistics import median
 
 from covshift.doctor.case import Case
-from covshift.doctor.finding import Finding, percent
+from covshift.doctor.finding import Finding, percent_text
 from covshift.doctor.formats import COMMON, distance, enlargement, judged, normalised, ordered, sized, with_colours
 from covshift.doctor.trial import InputFormat
 from covshift.models.preprocess import Colour
@@ -20,7 +20,7 @@ def normalisation(case: Case) -> Finding:
     far = [distance(case, form) for form in (before, after)]
     figures = {"error": errors[0], "distance": far[0], "mended_error": errors[1], "mended_distance": far[1]}
     fit = case.fit(before)
-    text = f"error {percent(errors[0])} with {_colours(before)}"
+    text = f"error {percent_text(errors[0])} with {_colours(before)}"
     off = f"; the input of layer {fit.layer!r} is {far[0]:.2f} σ off its training" if fit else ""
     if level == "ok":
         return Finding(level, text + off, "", figures)
@@ -30,7 +30,7 @@ def normalisation(case: Case) -> Finding:
     mean, std = _numbers(after.preprocess.mean), _numbers(after.preprocess.std)
     return Finding(
         level,
-        f"{text}; {percent(errors[1])} with {_colours(after)}{off}{then}",
+        f"{text}; {percent_text(errors[1])} with {_colours(after)}{off}{then}",
         f"--mean {mean} --std {std}, or ?mean={mean}&std={std} in the model's URI",
         figures,
     )
@@ -44,7 +44,7 @@ def channels(case: Case) -> Finding:
     errors = [trials[form].error for form in formats]
     return Finding(
         level,
-        f"error {percent(errors[0])} as RGB, {percent(errors[1])} as BGR",
+        f"error {percent_text(errors[0])} as RGB, {percent_text(errors[1])} as BGR",
         "" if level == "ok" else "OpenCV reads BGR: store images as RGB, or flip them in a py: model, x.flip(1)",
         {"error": errors[0], "mended_error": errors[1]},
     )
@@ -61,8 +61,8 @@ def size(case: Case) -> Finding:
     errors = [case.trial(form).error for form in (before, after)]
     figures = {"width": width, "height": height, "times": times, "error": errors[0], "mended_error": errors[1]}
     if level != "ok":
-        as_they_are = f"; {percent(errors[1])} as they are" if after != before else ""
-        text = f"{what}: error {percent(errors[0])}{as_they_are}"
+        as_they_are = f"; {percent_text(errors[1])} as they are" if after != before else ""
+        text = f"{what}: error {percent_text(errors[0])}{as_they_are}"
         return Finding(level, text, f"--size {width}, if the files are cropped already", figures)
     if times > _BLURRED:
         return Finding("warning", what, "show the model images as sharp as those of its training", figures)

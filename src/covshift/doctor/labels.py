@@ -2,7 +2,7 @@
 
 from covshift.data.base import Labels
 from covshift.doctor.case import Case
-from covshift.doctor.finding import Finding, percent
+from covshift.doctor.finding import Finding, percent_text
 from covshift.doctor.formats import right
 from covshift.doctor.readings import readings
 from covshift.doctor.trial import Trial, better
@@ -32,16 +32,16 @@ def labels(case: Case) -> Finding:
         best = min((other for _, other in found), key=lambda other: other.error)
         # The fitted reading comes last: one that has a name says more, if it explains as much.
         reading, other = next(pair for pair in found if not better(pair[1], best))
-        text = f"error {percent(trial.error)} as labelled, {percent(other.error)} if {reading.name}"
+        text = f"error {percent_text(trial.error)} as labelled, {percent_text(other.error)} if {reading.name}"
         return Finding("problem", text, reading.remedy, figures | {"mended_error": other.error})
     if ours != theirs:
         text = f"the model tells {ours} classes apart, the data have {theirs} (labels {_range(case.data.labels)})"
         return Finding("problem", text, "take a model and data that belong together, or say npz:…?classes=", figures)
     if not trial.sees(ours):
-        text = f"error {percent(trial.error)} on {len(trial.labels)} images, no better than guessing"
+        text = f"error {percent_text(trial.error)} on {len(trial.labels)} images, no better than guessing"
         remedy = "check that weights, classes and their order belong together"
         return Finding("problem" if len(trial.labels) >= _ENOUGH else "warning", text, remedy, figures)
-    return Finding("ok", f"error {percent(trial.error)} as labelled, no other reading does better", "", figures)
+    return Finding("ok", f"error {percent_text(trial.error)} as labelled, no other reading does better", "", figures)
 
 
 def _range(given: Labels) -> str:

@@ -43,7 +43,7 @@ def readings(trial: Trial, classes: int) -> Iterator[Reading]:
         remedy = "sort class folders as numbers, not as text: 2 before 10"
         yield Reading(f"the model's classes are sorted as text, {some} …", remedy, np.argsort(names)[given])
         yield Reading(f"the labels are sorted as text, {some} …", remedy, names[given])
-    fitted = fit(trial, classes)
+    fitted = fit_reading(trial, classes)
     if fitted is not None:
         means = dict(zip(given.tolist(), fitted.tolist(), strict=True))
         moved = [f"{label} means {means[label]}" for label in sorted(means) if label != means[label]]
@@ -51,7 +51,7 @@ def readings(trial: Trial, classes: int) -> Iterator[Reading]:
         yield Reading(f"label {', '.join(moved[:4])} …", remedy, fitted)
 
 
-def fit(trial: Trial, classes: int) -> Labels | None:
+def fit_reading(trial: Trial, classes: int) -> Labels | None:
     """Return the one-to-one reading that fits the model's answers best, for each half learned from the other half.
 
     Returns:

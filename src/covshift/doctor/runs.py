@@ -8,7 +8,7 @@ from covshift.bench.methods import PARTIAL_PRIOR, Method, Prior
 from covshift.data.base import Labels
 from covshift.data.selection import Order, choose
 from covshift.doctor.case import Case
-from covshift.doctor.finding import Finding, percent
+from covshift.doctor.finding import Finding, percent_text
 from covshift.doctor.formats import right
 from covshift.support.errors import plural
 
@@ -61,7 +61,7 @@ def order(case: Case) -> Finding | None:
     if now >= _SORTED * shuffled:
         return Finding("ok", text, "", figures)
     errors = [_error(case, method, each) for each in (settings.order, "shuffled")]
-    text += f"; {method.name} has error {percent(errors[0])}, {percent(errors[1])} if shuffled"
+    text += f"; {method.name} has error {percent_text(errors[0])}, {percent_text(errors[1])} if shuffled"
     figures |= {"error": errors[0], "mended_error": errors[1]}
     return Finding("problem", text, "--order shuffled, into another folder", figures)
 

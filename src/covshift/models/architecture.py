@@ -9,7 +9,7 @@ from torch.nn.modules.instancenorm import _InstanceNorm
 
 from covshift.core.places import holds_statistics
 
-Norm = Literal["batch", "group", "layer", "instance", "fixup", "none"]
+NormKind = Literal["batch", "group", "layer", "instance", "fixup", "none"]
 
 _FAMILIES = {
     "wideresnet": "Wide ResNet",
@@ -33,7 +33,7 @@ _FAMILIES = {
 }
 """Families by the class of a network, in small letters."""
 
-_KINDS: dict[Norm, type[nn.Module] | tuple[type[nn.Module], ...]] = {
+_KINDS: dict[NormKind, type[nn.Module] | tuple[type[nn.Module], ...]] = {
     "instance": _InstanceNorm,
     "batch": _BatchNorm,
     "group": nn.GroupNorm,
@@ -42,7 +42,7 @@ _KINDS: dict[Norm, type[nn.Module] | tuple[type[nn.Module], ...]] = {
 _EXPANSION = 4  # of a residual bottleneck: channels that leave it by channels of its middle
 
 
-def norm_kind(module: nn.Module) -> Norm:
+def norm_kind(module: nn.Module) -> NormKind:
     """Return how a network normalises: the kind that most of its normalisation layers are of.
 
     `fixup` is a network that does without, by its way to initialise weights, and `none` any other without.
@@ -56,7 +56,7 @@ def norm_kind(module: nn.Module) -> Norm:
     return "fixup" if any("fixup" in type(layer).__name__.lower() for layer in module.modules()) else "none"
 
 
-def _kind(layer: nn.Module) -> Norm | None:
+def _kind(layer: nn.Module) -> NormKind | None:
     if holds_statistics(layer) and not isinstance(layer, _InstanceNorm):
         return "batch"  # also layers of other libraries
     return next((kind for kind, classes in _KINDS.items() if isinstance(layer, classes)), None)

@@ -89,7 +89,7 @@ def _read_torch(path: Path) -> object:
         raise CovshiftError(f"{path} is not a whole checkpoint ({why}); fetch or save it again") from error
 
 
-def fit(
+def load_weights(
     module: nn.Module, state: Mapping[str, Tensor], path: Path, arch: str, advice: str = "give another arch="
 ) -> None:
     """Load the weights of a checkpoint into a model, or say which of them do not fit."""

@@ -21,7 +21,7 @@ SOURCES = {
 }
 """What a model's URI begins with, and the module that opens it, imported when it is needed.
 
-A new source is a line here and a module with the functions of `Source`.
+A new source is a line here and a module with the functions of `ModelSource`.
 """
 
 LISTED = ("builtin", "torchvision", "zoo")
@@ -32,7 +32,7 @@ State = dict[str, Tensor]
 _EXAMPLE = "torchvision:resnet50"
 
 
-class Source(Protocol):
+class ModelSource(Protocol):
     """The functions that the modules of the table hold; one without `architecture` cannot be named by arch=."""
 
     def load(self, uri: Uri) -> Model:
@@ -42,11 +42,11 @@ class Source(Protocol):
         """Return the model without its weights, made to take those of a checkpoint."""
 
 
-def source(uri: Uri) -> Source:
+def source(uri: Uri) -> ModelSource:
     """Return the module that opens a URI."""
     if uri.source not in SOURCES:
         raise unknown("model source", uri.source, SOURCES)
-    return cast(Source, import_module(SOURCES[uri.source]))
+    return cast(ModelSource, import_module(SOURCES[uri.source]))
 
 
 def open_model(

@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple, get_args
 import numpy as np
 
 from covshift.core.statistics import Statistics
-from covshift.shift.theory import Array, Numbers, as_array, bounds, expected, layer_bounds
+from covshift.shift.theory import Doubles, Numbers, as_array, bounds, expected, layer_bounds
 from covshift.support.errors import CovshiftError, is_number, unknown
 
 Bound = Literal["lower", "upper"]
@@ -54,14 +54,14 @@ def best_prior(
     """
     _check(by, (*get_args(Bound), "expected"))
 
-    def error(priors: Array) -> Array:
+    def error(priors: Doubles) -> Doubles:
         shift = (mu_s, var_s, mu_t, var_t)
         column = priors.reshape(-1, *[1] * max(np.ndim(each) for each in shift))
         if by == "expected":
             value = expected(n, column, *shift, draws=_DRAWS, normalized=normalized).value
         else:
             value = getattr(bounds(n, column, *shift, alpha, normalized=normalized), by)
-        total: Array = value.reshape(len(priors), -1).sum(1)
+        total: Doubles = value.reshape(len(priors), -1).sum(1)
         return total
 
     return _least(error, n)
@@ -88,9 +88,9 @@ def best_layer_prior(
     """
     _check(by, get_args(Bound))
 
-    def error(priors: Array) -> Array:
+    def error(priors: Doubles) -> Doubles:
         each = layer_bounds(n, priors, source, target, alpha, normalized=normalized)
-        average: Array = np.mean([np.sqrt(getattr(bound, by)) for bound in each.values()], axis=0)
+        average: Doubles = np.mean([np.sqrt(getattr(bound, by)) for bound in each.values()], axis=0)
         return average
 
     return _least(error, n)
@@ -110,13 +110,13 @@ class Simulation:
         best: the N, of all numbers, that makes L least [shifts, ratios, n].
     """
 
-    shifts: Array
-    ratios: Array
-    n: Array
-    N: Array
-    lower: Array
-    upper: Array
-    best: Array
+    shifts: Doubles
+    ratios: Doubles
+    n: Doubles
+    N: Doubles
+    lower: Doubles
+    upper: Doubles
+    best: Doubles
 
 
 def simulate(
@@ -143,7 +143,7 @@ def simulate(
     return Simulation(axes[0], axes[1], axes[2], axes[3], np.sqrt(lower), np.sqrt(upper), np.array(best))
 
 
-def _least(error: Callable[[Array], Array], n: float) -> Best:
+def _least(error: Callable[[Doubles], Doubles], n: float) -> Best:
     """Look at N from 0 to infinity in steps of two, then ever closer around the best of these."""
     if not is_number(n):
         raise CovshiftError(f"expected n to be one number of images, got {n!r}")

@@ -31,7 +31,7 @@ SMALLEST = 16
 _WHITE_16 = 65_535
 
 
-def read(path: Path, *, crop: bool) -> Array:
+def read_image(path: Path, *, crop: bool) -> Array:
     """A picture as uint8 RGB; with `crop`, its shorter side resized to 256 px and the middle 224 x 224 px cut out."""
     picture = open_rgb(path)
     if not crop and min(picture.size) < SMALLEST:
@@ -110,7 +110,7 @@ def _margin(length: int, side: int) -> int:
     return round((length - side) / 2) if length >= side else -((side - length) // 2)
 
 
-def write(image: Array, path: Path, quality: int | None) -> None:
+def write_image(image: Array, path: Path, quality: int | None) -> None:
     """Save as JPEG of this quality (4:2:0, optimised) or, without one, in the lossless format of the suffix."""
     content = io.BytesIO()
     if quality is not None:

@@ -19,7 +19,7 @@ class _Rate(ProgressColumn):
 
 
 @contextmanager
-def progress_bar(title: str, total: float | None, *, show: bool = True) -> Iterator[Callable[[float], None]]:
+def progress_bar(title: str, total: float | None, *, enabled: bool = True) -> Iterator[Callable[[float], None]]:
     """Give a function that moves the bar on; the bar appears on a terminal's stderr once the user has waited.
 
     >>> with progress_bar("counting", 3) as advance:
@@ -27,20 +27,20 @@ def progress_bar(title: str, total: float | None, *, show: bool = True) -> Itera
     """
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), _Rate(), TimeRemainingColumn())
-    bar = Progress(*columns, console=console, transient=True, disable=not (show and console.is_terminal))
+    bar = Progress(*columns, console=console, transient=True, disable=not (enabled and console.is_terminal))
     task = bar.add_task(title, total=total)
     begun = time.monotonic()
-    shown = False
+    started = False
 
     def advance(steps: float) -> None:
-        nonlocal shown
+        nonlocal started
         bar.advance(task, steps)
-        if not shown and time.monotonic() - begun > _PATIENCE:
+        if not started and time.monotonic() - begun > _PATIENCE:
             bar.start()
-            shown = True
+            started = True
 
     try:
         yield advance
     finally:
-        if shown:
+        if started:
             bar.stop()

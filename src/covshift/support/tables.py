@@ -62,7 +62,7 @@ class TableCell:
         strong: whether the cell is set in bold.
         notation: how the number is written.
 
-    >>> percent((0.5, 0.4038, 0.5962)).text, TableCell("fog").text
+    >>> percent_cell((0.5, 0.4038, 0.5962)).text, TableCell("fog").text
     ('50.0', 'fog')
     """
 
@@ -141,21 +141,21 @@ class Table(NamedTuple):
         return [{name: cell.data for name, cell in zip(self.columns, line, strict=True)} for line in self.lines]
 
 
-def percent(rate: tuple[float, float, float] | None) -> TableCell:
+def percent_cell(rate: tuple[float, float, float] | None) -> TableCell:
     """Return the cell of a rate with its interval, in per cent.
 
-    >>> percent((0.5, 0.4038, 0.5962)).ends
+    >>> percent_cell((0.5, 0.4038, 0.5962)).ends
     ('40.4', '59.6')
     """
     return EMPTY if rate is None else TableCell(*rate, notation=PERCENT)
 
 
-def plain(share: float | None) -> TableCell:
+def share_cell(share: float | None) -> TableCell:
     """Return the cell of a share without an interval, such as mCE, in per cent."""
     return TableCell(share, notation=PERCENT)
 
 
-def change(difference: tuple[float, float, float] | None) -> TableCell:
+def change_cell(difference: tuple[float, float, float] | None) -> TableCell:
     """Return the cell of a change with its interval, in points; bold where the interval leaves out zero."""
     if difference is None:
         return EMPTY
@@ -163,7 +163,7 @@ def change(difference: tuple[float, float, float] | None) -> TableCell:
     return TableCell(value, low, high, strong=low > 0 or high < 0, notation=POINTS)
 
 
-def points(share: float | None) -> TableCell:
+def points_cell(share: float | None) -> TableCell:
     """Return the cell of a change without an interval, in points."""
     return TableCell(share, notation=POINTS)
 

@@ -184,7 +184,7 @@ FORMS: dict[str, Callable[[Table], str]] = {
 """The writers of what commands print; JSON is each command's own, from `Table.records`."""
 
 
-def write(tables: Sequence[Table], form: str, others: Sequence[str] = ()) -> str:
+def format_tables(tables: Sequence[Table], form: str, others: Sequence[str] = ()) -> str:
     """Return tables as one text.
 
     Args:

@@ -16,7 +16,7 @@ CIFAR_MEAN = (0.4914, 0.4822, 0.4465)
 CIFAR_STD = (0.2470, 0.2435, 0.2616)
 
 
-class Batch(NamedTuple):
+class TrainingBatch(NamedTuple):
     """Normalised images N x 3 x H x W and labels; with v views of each image there are v times as many images.
 
     Labels are classes or, where images are blended, the share of each class.
@@ -36,10 +36,10 @@ class Feed(Protocol):
     def __len__(self) -> int:
         """How many training images there are."""
 
-    def train(self, indices: Array, rng: np.random.Generator) -> Batch:
+    def train(self, indices: Array, rng: np.random.Generator) -> TrainingBatch:
         """These training images, augmented."""
 
-    def test(self, size: int) -> Iterator[Batch]:
+    def test(self, size: int) -> Iterator[TrainingBatch]:
         """All test images in order, so many at a time."""
 
 
@@ -66,18 +66,20 @@ class ArrayFeed:
     def __len__(self) -> int:
         return len(self._train.labels)
 
-    def train(self, indices: Array, rng: np.random.Generator) -> Batch:
+    def train(self, indices: Array, rng: np.random.Generator) -> TrainingBatch:
         """These training images, augmented."""
         views = self._augment(self._train.images[indices], rng)
-        return Batch(
+        return TrainingBatch(
             normalise(np.concatenate(views), self.mean, self.std), torch.from_numpy(self._train.labels[indices])
         )
 
-    def test(self, size: int) -> Iterator[Batch]:
+    def test(self, size: int) -> Iterator[TrainingBatch]:
         """All test images in order, so many at a time."""
         for start in range(0, len(self._test.labels), size):
             images = np.asarray(self._test.images[start : start + size], np.float32)
-            yield Batch(normalise(images, self.mean, self.std), torch.tensor(self._test.labels[start : start + size]))
+            yield TrainingBatch(
+                normalise(images, self.mean, self.std), torch.tensor(self._test.labels[start : start + size])
+            )
 
 
 def normalise(images: Array, mean: tuple[float, ...], std: tuple[float, ...]) -> Tensor:

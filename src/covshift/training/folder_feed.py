@@ -13,8 +13,8 @@ from covshift.corruptions.tree import pictures
 from covshift.support.arrays import Array
 from covshift.support.device import cores
 from covshift.support.errors import CovshiftError
-from covshift.support.images import read
-from covshift.training.feed import Batch, normalise
+from covshift.support.images import read_image
+from covshift.training.feed import TrainingBatch, normalise
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 SIDE = 224
@@ -40,23 +40,23 @@ class FolderFeed:
     def __len__(self) -> int:
         return len(self._train)
 
-    def train(self, indices: Array, rng: np.random.Generator) -> Batch:
+    def train(self, indices: Array, rng: np.random.Generator) -> TrainingBatch:
         """These training pictures: of each a random part, stretched to 224 x 224 pixels, mirrored every other time."""
         files = [self._train[index] for index in indices]
         cropped = self._pool.map(
-            lambda file, own: random_crop(read(file, crop=False), own), files, rng.spawn(len(files))
+            lambda file, own: random_crop(read_image(file, crop=False), own), files, rng.spawn(len(files))
         )
         return self._batch(files, cropped)
 
-    def test(self, size: int) -> Iterator[Batch]:
+    def test(self, size: int) -> Iterator[TrainingBatch]:
         """All test pictures, resized to 256 pixels, the middle 224 x 224 cut out."""
         for start in range(0, len(self._test), size):
             files = self._test[start : start + size]
-            yield self._batch(files, self._pool.map(lambda file: read(file, crop=True), files))
+            yield self._batch(files, self._pool.map(lambda file: read_image(file, crop=True), files))
 
-    def _batch(self, files: Sequence[Path], images: Iterable[Array]) -> Batch:
+    def _batch(self, files: Sequence[Path], images: Iterable[Array]) -> TrainingBatch:
         labels = torch.tensor([self._label[file.parent.name] for file in files])
-        return Batch(normalise(np.stack(list(images)).astype(np.float32), self.mean, self.std), labels)
+        return TrainingBatch(normalise(np.stack(list(images)).astype(np.float32), self.mean, self.std), labels)
 
 
 def _find(folder: Path) -> list[Path]:

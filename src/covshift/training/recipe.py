@@ -7,7 +7,7 @@ from typing import Any, Literal
 from torch import nn
 from torch.optim import SGD, Optimizer
 
-from covshift.models.builtin import open_builtin
+from covshift.models.builtin import open_network
 from covshift.models.cifar import Norm, ResNet, deepen
 from covshift.models.imagenet import imagenet_resnet
 from covshift.support.errors import CovshiftError, is_number, unknown
@@ -54,7 +54,7 @@ class Recipe:
     def network(self, classes: int = 10) -> nn.Module:
         """The network before training."""
         if self.start is not None:
-            network = open_builtin(self.start).network
+            network = open_network(self.start).network
             return deepen(network, self.depth) if isinstance(network, ResNet) else network
         if self.data == "imagenet":
             return imagenet_resnet(self.depth, self.norm, classes)
@@ -109,7 +109,7 @@ RECIPES = {
 }
 
 
-def find(name: str) -> Recipe:
+def find_recipe(name: str) -> Recipe:
     """The recipe of this name."""
     if name not in RECIPES:
         raise unknown("recipe", name, RECIPES)

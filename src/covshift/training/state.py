@@ -16,7 +16,7 @@ from covshift.support.device import choose_device
 from covshift.support.errors import CovshiftError
 from covshift.support.files import replacing
 from covshift.training import augmix
-from covshift.training.feed import Batch, Feed
+from covshift.training.feed import Feed, TrainingBatch
 from covshift.training.recipe import Recipe
 
 CHECKPOINT = "checkpoint.pt"
@@ -39,7 +39,7 @@ def steps_per_epoch(recipe: Recipe, feed: Feed) -> int:
     return max(1, len(feed) // recipe.batch)
 
 
-class Run:
+class TrainingRun:
     """Weights, momenta, the number of the next step, sums over the epoch so far, and history."""
 
     def __init__(self, recipe: Recipe, feed: Feed, folder: Path, seed: int, device: str) -> None:
@@ -59,7 +59,7 @@ class Run:
         else:
             self.save()  # a folder that cannot be written to is told now, not after minutes
 
-    def learn(self, batch: Batch) -> None:
+    def learn(self, batch: TrainingBatch) -> None:
         """One step of SGD."""
         images, labels = batch.images.to(self.device), batch.labels.to(self.device)
         rate = self.recipe.rate_at((self.step + 1) / self.total)

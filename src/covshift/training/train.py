@@ -12,10 +12,10 @@ import numpy as np
 from torch import nn
 
 from covshift.support.arrays import Array
-from covshift.training.feed import Batch, Feed
+from covshift.training.feed import Feed, TrainingBatch
 from covshift.training.mixup import mixup
 from covshift.training.recipe import Recipe
-from covshift.training.state import Epoch, Run, steps_per_epoch
+from covshift.training.state import Epoch, TrainingRun, steps_per_epoch
 
 EVERY = 120.0
 """Seconds between checkpoints."""
@@ -55,7 +55,7 @@ def train(
         report: Is told of each epoch.
         advance: Is told how many more steps are done.
     """
-    run = Run(recipe, feed, folder, seed, device)
+    run = TrainingRun(recipe, feed, folder, seed, device)
     advance(run.step)
     saved = begun = time.monotonic()
     for batch in _batches(recipe, feed, seed, run.step):
@@ -75,7 +75,7 @@ def train(
     return Trained(run.network, run.step == run.total, run.history)
 
 
-def _batches(recipe: Recipe, feed: Feed, seed: int, first: int) -> Iterator[Batch]:
+def _batches(recipe: Recipe, feed: Feed, seed: int, first: int) -> Iterator[TrainingBatch]:
     """The batches from a step to the end; while one is learned from, a thread prepares the next."""
     steps = steps_per_epoch(recipe, feed)
 
@@ -83,7 +83,7 @@ def _batches(recipe: Recipe, feed: Feed, seed: int, first: int) -> Iterator[Batc
     def order(epoch: int) -> Array:
         return np.random.default_rng([seed, epoch]).permutation(len(feed))
 
-    def make(step: int) -> Batch:
+    def make(step: int) -> TrainingBatch:
         epoch, place = divmod(step, steps)
         indices = order(epoch)[place * recipe.batch : (place + 1) * recipe.batch]
         rng = np.random.default_rng([seed, epoch, place])

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Self
 
-from covshift.bench.engines.worker import Failure, Job, Worker
+from covshift.bench.engines.worker import Failure, Worker, WorkerSetup
 from covshift.bench.plan import Cell
 from covshift.bench.results.store import Row
 from covshift.support.errors import CovshiftError, plural
@@ -26,7 +26,7 @@ class _Hand:
     cell: Cell | None = None
 
 
-class Pool:
+class WorkerPool:
     """As many workers as were asked for, or as the cluster has room for.
 
     Args:
@@ -34,7 +34,7 @@ class Pool:
         say: tell the user something.
     """
 
-    def __init__(self, job: Job, say: Callable[[str], None]) -> None:
+    def __init__(self, job: WorkerSetup, say: Callable[[str], None]) -> None:
         import ray
 
         self._ray = ray

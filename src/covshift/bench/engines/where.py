@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple, TypeVar, get_args
 
 from covshift.support.errors import CovshiftError, unknown
 
-Engine = Literal["local", "ray"]
+EngineName = Literal["local", "ray"]
 
 Thing = TypeVar("Thing")
 
@@ -75,7 +75,7 @@ class Where:
     'ray'
     """
 
-    engine: Engine = "local"
+    engine: EngineName = "local"
     address: str | None = None
     workers: int | None = None
     cpus: float = 1
@@ -83,8 +83,8 @@ class Where:
     shard: Shard | None = None
 
     def __post_init__(self) -> None:
-        if self.engine not in get_args(Engine):
-            raise unknown("engine", self.engine, get_args(Engine))
+        if self.engine not in get_args(EngineName):
+            raise unknown("engine", self.engine, get_args(EngineName))
         if self.engine != "ray" and (self.address, self.workers, self.cpus, self.gpus) != (None, None, 1, None):
             raise CovshiftError(
                 "an address, workers and what each of them takes are for Ray; choose `engine=ray`, or leave them out"

@@ -14,7 +14,7 @@ from covshift.support.errors import CovshiftError
 
 
 @dataclass(frozen=True)
-class Job:
+class WorkerSetup:
     """What a worker has to know.
 
     Attributes:
@@ -51,7 +51,7 @@ class Failure(NamedTuple):
 class Worker:
     """Runs in a process of its own, which Ray starts; an ordinary class otherwise."""
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: WorkerSetup) -> None:
         self._job = job
 
     def open(self, share: float) -> None:

@@ -8,7 +8,7 @@ from inspect import get_annotations
 from typing import Any, ClassVar, Literal, Self, get_args, get_type_hints
 
 from covshift.bench.evaluation import Evaluation
-from covshift.data.selection import Shown
+from covshift.data.selection import ConditionImages
 from covshift.support.errors import CovshiftError
 
 Prior = float | Literal["auto"]
@@ -72,7 +72,7 @@ class Method(ABC):
         """Return a method for each N to choose from; none where N is not to be chosen."""
         return []
 
-    def in_step(self, shown: Shown) -> bool:
+    def in_step(self, images: ConditionImages) -> bool:
         """Return whether ranks wait for each other's statistics at every batch, so that none can fail alone."""
         return False
 

@@ -9,7 +9,7 @@ from covshift.bench.engines.where import Shard
 from covshift.support.errors import CovshiftError
 
 
-def merge(folders: Sequence[Path], out: Path | None = None) -> list[Path]:
+def merge_runs(folders: Sequence[Path], out: Path | None = None) -> list[Path]:
     """Merge run folders into one, or the shards in folders, each into its own.
 
     Args:

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from covshift.bench.methods import PARTIAL_PRIOR
 from covshift.bench.results.records import SCHEMA, Row, Run, RunFolder, read_run
-from covshift.bench.results.same import check_same, check_settings, joined
+from covshift.bench.results.same import check_same, check_settings, join_settings
 from covshift.support.errors import CovshiftError
 from covshift.support.files import replacing
 from covshift.support.locks import locks
@@ -75,7 +75,7 @@ class Store:
         known = {"model_family": run.model_family, "model_norm": run.model_norm}
         if not extend:
             return self.run.model_copy(update=known)
-        settings = joined(self.run.settings, run.settings)
+        settings = join_settings(self.run.settings, run.settings)
         chosen = {method.name for method in settings.plan.chosen}
         held = self.run.settings.plan.holdout
         if settings.plan.holdout != held and any(row.method in chosen for row in self.rows()):

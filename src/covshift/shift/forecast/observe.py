@@ -16,8 +16,8 @@ from covshift.support.classes import select
 from covshift.support.errors import CovshiftError
 from covshift.support.pixels import Images, MakeInput, check_pixels, to_nchw
 
-Which = Literal["plain", "adapted"]
-Labels = Sequence[int] | NDArray[Any] | Tensor
+WhichModel = Literal["plain", "adapted"]
+LabelsLike = Sequence[int] | NDArray[Any] | Tensor
 
 
 class Observation(NamedTuple):
@@ -33,7 +33,7 @@ class Observation(NamedTuple):
     adapted: Tensor
     distance: Distance
 
-    def logits(self, which: Which) -> Tensor:
+    def logits(self, which: WhichModel) -> Tensor:
         """Return the logits of the plain or of the adapted model."""
         return self.plain if which == "plain" else self.adapted
 
@@ -105,12 +105,12 @@ class Batches:
                 yield to_nchw(part) if self._preprocess is None else self._preprocess(to_nchw(part))
 
 
-def crop(images: Images, preprocess: MakeInput | None) -> Images:
+def crop_for_model(images: Images, preprocess: MakeInput | None) -> Images:
     """Return images in the size of the model's input, where that is known: corruptions are made after the crop."""
     return preprocess.pixels(images) if isinstance(preprocess, Preprocess) else images
 
 
-def check_labels(labels: Labels, images: Images) -> Tensor:
+def as_labels(labels: LabelsLike, images: Images) -> Tensor:
     """Return the labels as int64 if there is a whole number from 0 for each image, else raise a `CovshiftError`."""
     found = torch.as_tensor(labels)
     if found.shape != (len(images),):

@@ -11,15 +11,24 @@ import numpy as np
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as to_safetensors
-from torch import Tensor, nn
+from torch import Tensor
 
 from covshift.core.statistics import digest
+from covshift.core.wrappers import AnyModel, module_of
 from covshift.corruptions import category, corrupt, names
-from covshift.models.base import Model, bare_module, preprocess_of
+from covshift.models.base import preprocess_of
 from covshift.shift.distance import Distance
-from covshift.shift.forecast.observe import Batches, Labels, Observation, Which, check_labels, crop, observe
+from covshift.shift.forecast.observe import (
+    Batches,
+    LabelsLike,
+    Observation,
+    WhichModel,
+    as_labels,
+    crop_for_model,
+    observe,
+)
 from covshift.shift.forecast.regression import Calibration, Line, fit_line
-from covshift.shift.forecast.signals import METHODS, SIGNALS, Method, Scale, fit_scale, signal, signals_of
+from covshift.shift.forecast.signals import METHODS, SIGNALS, PredictionMethod, Scale, fit_scale, signal, signals_of
 from covshift.support.errors import CovshiftError, plural, unknown
 from covshift.support.files import replacing
 from covshift.support.pixels import Images, MakeInput
@@ -62,14 +71,14 @@ class Predictor:
 
     def __init__(
         self,
-        model: Model | nn.Module,
+        model: AnyModel,
         conditions: Sequence[Calibration],
         scale: Scale,
         preprocess: MakeInput | None = None,
         batch: int = 100,
     ) -> None:
         self.conditions = tuple(conditions)
-        self._model = bare_module(model)
+        self._model = module_of(model)
         self._scale = scale
         self._preprocess = preprocess_of(model, preprocess)
         self._batch = batch
@@ -80,9 +89,9 @@ class Predictor:
     @classmethod
     def fit(
         cls,
-        model: Model | nn.Module,
+        model: AnyModel,
         images: Images,
-        labels: Labels,
+        labels: LabelsLike,
         *,
         preprocess: MakeInput | None = None,
         corruptions: Sequence[str] | None = None,
@@ -117,12 +126,12 @@ class Predictor:
             category(name)  # complains about a name that nobody knows
         if not severities:
             raise CovshiftError("expected at least one severity to fit on, got none")
-        truth = check_labels(labels, images)
-        module, make_input = bare_module(model), preprocess_of(model, preprocess)
-        clean = crop(images, make_input)
+        truth = as_labels(labels, images)
+        module, make_input = module_of(model), preprocess_of(model, preprocess)
+        clean = crop_for_model(images, make_input)
         cells: list[tuple[str, int]] = [("clean", 0), *((name, level) for name in chosen for level in severities)]
         seen = []
-        with progress_bar("calibrating", len(cells), show=progress) as advance:
+        with progress_bar("calibrating", len(cells), enabled=progress) as advance:
             for name, level in cells:
                 given = clean if name == "clean" else corrupt(clean, name, level, seed=seed)
                 seen.append(observe(module, Batches(given, make_input, batch)))
@@ -137,7 +146,7 @@ class Predictor:
         self,
         images: Images | Iterable[Any],
         *,
-        method: Method = "judge",
+        method: PredictionMethod = "judge",
         kind: str | None = None,
         among: Sequence[int] | None = None,
     ) -> Forecast:
@@ -156,23 +165,25 @@ class Predictor:
             raise unknown("method", method, METHODS)
         batches: Iterable[Any] = images
         if isinstance(images, np.ndarray | Tensor):
-            batches = Batches(crop(images, self._preprocess), self._preprocess, self._batch)
+            batches = Batches(crop_for_model(images, self._preprocess), self._preprocess, self._batch)
         elif not isinstance(images, Iterable) or iter(images) is images:
             raise CovshiftError("expected images, or a loader that can be gone through twice")
         seen = observe(self._model, batches)
         return self.predict_observed(seen if among is None else seen.among(among), method=method, kind=kind)
 
-    def predict_observed(self, seen: Observation, *, method: Method = "judge", kind: str | None = None) -> Forecast:
+    def predict_observed(
+        self, seen: Observation, *, method: PredictionMethod = "judge", kind: str | None = None
+    ) -> Forecast:
         """Predict the errors from what `observe` has seen of the images."""
 
-        def predict(which: Which) -> Prediction:
+        def predict(which: WhichModel) -> Prediction:
             signals = [signal(name, which, seen, self._scale) for name in signals_of(method)]
             error, margin = self.line(which, method, kind).at(signals, len(seen.plain))
             return Prediction(error, max(0.0, error - margin), min(1.0, error + margin))
 
         return Forecast(predict("plain"), predict("adapted"), seen.distance, len(seen.plain))
 
-    def line(self, which: Which, method: Method = "judge", kind: str | None = None) -> Line:
+    def line(self, which: WhichModel, method: PredictionMethod = "judge", kind: str | None = None) -> Line:
         """Return the line from a signal to the error of the plain or adapted model, on the calibration conditions."""
         return fit_line(self.conditions, which, method, kind)
 
@@ -194,7 +205,7 @@ class Predictor:
     def load(
         cls,
         path: str | os.PathLike[str],
-        model: Model | nn.Module,
+        model: AnyModel,
         *,
         preprocess: MakeInput | None = None,
         batch: int = 100,
@@ -225,15 +236,15 @@ class Predictor:
             ]
         except (SafetensorError, OSError, KeyError, ValueError, TypeError) as error:
             raise CovshiftError(f"{path} is not a whole predictor ({error}); fit and save it again") from error
-        if weights != digest(bare_module(model)):
+        if weights != digest(module_of(model)):
             raise CovshiftError(f"{path} was fitted on another model or on other weights; fit it on this one")
         return cls(model, conditions, scale, preprocess, batch)
 
 
 def _calibration(corruption: str, severity: int, seen: Observation, scale: Scale, truth: Tensor) -> Calibration:
-    def error(which: Which) -> float:
+    def error(which: WhichModel) -> float:
         return (seen.logits(which).argmax(1) != truth).double().mean().item()
 
-    sides: tuple[Which, ...] = ("plain", "adapted")
+    sides: tuple[WhichModel, ...] = ("plain", "adapted")
     signals = {f"{which} {method}": signal(method, which, seen, scale) for which in sides for method in SIGNALS}
     return Calibration(corruption, severity, error("plain"), error("adapted"), signals)
