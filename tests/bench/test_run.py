@@ -204,7 +204,7 @@ def test_a_tidy_frame(here):
         ({"model": "py:nets:plain"}, "methods=none"),
         ({"model": "py:nets:broken"}, "NaN"),
         ({"data": "npz:set.npz?classes=7"}, "tells 6 classes apart"),
-        ({"device": "cudda"}, "a device that is there"),
+        ({"device": "cudda"}, "an available device"),
     ],
 )
 def test_what_cannot_be_run(here, changes, words):

@@ -40,7 +40,7 @@ def corrupt(
     >>> corrupt(image, "fog", severity=3).shape
     (32, 32, 3)
 
-    What comes out for an image depends on the seed, the corruption, the severity and the image's index in the data set,
+    The result for an image depends on the seed, the corruption, the severity and the image's index in the data set,
     and on nothing else. So say which images these are when they are not the first ones:
 
     >>> batch = np.stack([image] * 4)
@@ -52,8 +52,8 @@ def corrupt(
     Args:
         images: NumPy uint8, HWC or NHWC, or torch uint8, CHW or NCHW; RGB, at least 16 px a side.
         name: One of `covshift.corruptions.names("all")`, or one that was registered.
-        severity: 1 to 5.
-        seed: Another seed draws other noise.
+        severity: A severity from 1 to 5.
+        seed: The seed of the noise.
         indices: The images' positions in their data set; 0, 1, 2 … by default.
         rng: Draw from this generator instead, image after image. `np.random.RandomState(s)` draws what the published
             code draws after `np.random.seed(s)`.
@@ -61,7 +61,7 @@ def corrupt(
         frost: Ice for `frost`: "procedural" (drawn by covshift), "published" (found in an installed imagecorruptions),
             a folder of pictures, or a sequence of uint8 arrays.
         jpeg: Also pass the result through a JPEG of this quality; 85 is how ImageNet-C was published.
-        threads: How many images to work on at a time; by default one for each core, and one for images under 80 px.
+        threads: The number of images to work on at a time; by default one per core, and one for images under 80 px.
 
     Returns:
         The corrupted images, of the same type and shape.
@@ -108,7 +108,7 @@ def corrupt(
 
 
 def _finish(result: Array, quality: int | None, out: Array) -> None:
-    """Floats in [0, 1] become levels by truncation, as published; uint8 is taken as it is."""
+    """Write a result as levels: floats in [0, 1] are truncated, as published; uint8 is taken as it is."""
     from covshift.corruptions.kernels import quantise
 
     if result.dtype == np.uint8:
@@ -122,7 +122,7 @@ def _finish(result: Array, quality: int | None, out: Array) -> None:
 
 
 def _unpack(images: Any) -> tuple[Array, Any]:
-    """The images as a contiguous NHWC array, and the way back to what they were."""
+    """Return the images as a contiguous NHWC array, and a function that restores their type and layout."""
     if isinstance(images, np.ndarray):
         batch = _check_array(images, images.shape, "HWC or NHWC", channels=-1)
         single = images.ndim == 3
@@ -168,14 +168,14 @@ def _check_uint8(kind: object, wanted: object) -> None:
 
 
 def check_whole(value: object, what: str) -> int:
-    """The value as a whole number, or an error."""
+    """Return the value as a whole number, or raise a `CovshiftError`."""
     if not is_number(value, whole=True) or isinstance(value, bool):
         raise CovshiftError(f"expected {what} to be a whole number, got {value!r}")
     return int(cast(int, value))
 
 
 def check_severity(severity: int) -> int:
-    """The severity as an int from 1 to 5, or an error."""
+    """Return the severity as an int from 1 to 5, or raise a `CovshiftError`."""
     if not is_number(severity, whole=True) or isinstance(severity, bool) or not 1 <= severity <= 5:
         raise CovshiftError(f"expected a severity from 1 to 5, got {severity!r}")
     return int(severity)

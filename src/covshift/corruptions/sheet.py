@@ -14,7 +14,7 @@ LABEL, GAP = 150, 4
 
 
 def contact_sheet(image: Array, *, tile: int = 112, seed: int = 0, frost: str = "procedural") -> Array:
-    """A row for each of the 19 corruptions, a column for each severity, with labels.
+    """Draw a row for each of the 19 corruptions and a column for each severity, with labels.
 
     >>> contact_sheet(np.zeros((32, 32, 3), np.uint8), tile=32).shape
     (712, 330, 3)

@@ -18,14 +18,14 @@ from covshift.support.files import replacing
 from covshift.support.images import SUFFIXES, check_quality, quality_for, read_image, write_image
 
 SETTINGS = "covshift-corrupt.json"
-"""The file in a tree that says how its pictures were made."""
+"""Name of the file in a tree that records how its pictures were made."""
 
 BLOCK = 64
 """Pictures handed out at a time: an error stops the run soon, and a large data set is no large queue."""
 
 
 class TreeSettings(NamedTuple):
-    """How pictures are corrupted: everything but which pictures, and where they go."""
+    """The settings of a corrupted tree: everything but its source and its target."""
 
     corruptions: tuple[str, ...]
     severities: tuple[int, ...] = (1, 2, 3, 4, 5)
@@ -36,16 +36,16 @@ class TreeSettings(NamedTuple):
 
     @property
     def cells(self) -> list[tuple[str, int]]:
-        """Each corruption at each severity."""
+        """Every corruption at every severity."""
         return list(product(self.corruptions, self.severities))
 
     def path(self, name: str, severity: int, file: Path) -> Path:
-        """Where, below the target, a picture's corrupted version goes."""
+        """Return the path, below the target, of a picture's corrupted version."""
         return Path(name) / str(severity) / file.with_suffix(".png" if self.quality is None else ".JPEG")
 
 
 class TreeResult(NamedTuple):
-    """How many pictures a run wrote, how many were there already, and which it could not read."""
+    """The number of pictures that a run wrote, the number that existed already, and those that it could not read."""
 
     written: int
     found: int
@@ -53,7 +53,7 @@ class TreeResult(NamedTuple):
 
 
 def pictures(source: Path) -> list[Path]:
-    """All pictures under a folder, sorted, relative to it."""
+    """Return all pictures under a folder, sorted, relative to it."""
     if not source.is_dir():
         raise CovshiftError(f"expected a folder of pictures, got {source}")
     # Linked folders count, as they do for torchvision.
@@ -74,7 +74,7 @@ def write_tree(
     threads: int | None = None,
     advance: Callable[[int], None] = lambda steps: None,
 ) -> TreeResult:
-    """Corrupt all pictures under a folder; those that are there already stay, so a killed run goes on where it was.
+    """Corrupt all pictures under a folder; existing results are kept, so a killed run resumes where it stopped.
 
     A picture's index, and with it its noise, is its place in the sorted list of all pictures under `source`. So a run
     that was killed, or split into shards, ends with the same bytes as one that was not.
@@ -82,11 +82,11 @@ def write_tree(
     Args:
         source: A folder of class folders with pictures.
         target: The folder to write `corruption/severity/class/file.JPEG` to.
-        settings: What to make.
+        settings: The corruptions, and how they are made.
         shard: (i, n) takes every n-th picture, from the i-th on.
-        skip_broken: Go on without the pictures that cannot be read.
-        threads: How many pictures to work on at a time; by default one for each core.
-        advance: Is told how many more corrupted pictures are there.
+        skip_broken: Leave out pictures that cannot be read.
+        threads: The number of pictures to work on at a time; by default one per core.
+        advance: Called with the number of corrupted pictures that were added.
     """
     files = pictures(source)
     _check(settings, files)
@@ -103,7 +103,7 @@ def write_tree(
             image = read_image(source / files[index], crop=settings.crop)
         except CovshiftError as error:
             if not skip_broken:
-                raise CovshiftError(f"{error}; mend or remove it, or leave it out with `skip_broken=True`") from error
+                raise CovshiftError(f"{error}; repair or remove it, or leave it out with `skip_broken=True`") from error
             advance(len(missing))
             return None
         for name, severity in missing:
@@ -123,7 +123,7 @@ def write_tree(
 
 
 def write_picture(source: Path, target: Path, settings: TreeSettings) -> None:
-    """Corrupt one picture at its own size; the settings must hold one corruption at one severity."""
+    """Corrupt one picture at its own size; the settings must have one corruption at one severity."""
     if len(settings.cells) != 1:
         raise CovshiftError(
             f"expected one corruption at one severity for one picture, got {len(settings.cells)} combinations of them"
@@ -135,7 +135,7 @@ def write_picture(source: Path, target: Path, settings: TreeSettings) -> None:
 
 
 def _check(settings: TreeSettings, files: Sequence[Path]) -> None:
-    """What would fail after hours fails now."""
+    """Raise a `CovshiftError` now for what would fail after hours."""
     for name, severity in settings.cells:
         category(name)
         check_severity(severity)

@@ -12,7 +12,7 @@ _PATIENCE = 2.0  # seconds
 
 
 class _Rate(ProgressColumn):
-    """Steps a second."""
+    """A column with the number of steps per second."""
 
     def render(self, task: Task) -> Text:
         return Text(f"{task.speed:.3g}/s" if task.speed else "", style="progress.data.speed")
@@ -20,7 +20,7 @@ class _Rate(ProgressColumn):
 
 @contextmanager
 def progress_bar(title: str, total: float | None, *, enabled: bool = True) -> Iterator[Callable[[float], None]]:
-    """Give a function that moves the bar on; the bar appears on a terminal's stderr once the user has waited.
+    """Yield a function that advances the bar, which appears on a terminal's stderr after two seconds.
 
     >>> with progress_bar("counting", 3) as advance:
     ...     advance(1)
