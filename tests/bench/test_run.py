@@ -203,7 +203,7 @@ def test_a_tidy_frame(here):
     [
         ({"model": "py:nets:plain"}, "methods=none"),
         ({"model": "py:nets:broken"}, "NaN"),
-        ({"data": "npz:set.npz?classes=7"}, "tells 6 classes apart"),
+        ({"data": "npz:set.npz?classes=7"}, "distinguishes 6 classes"),
         ({"device": "cudda"}, "an available device"),
     ],
 )

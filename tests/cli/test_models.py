@@ -60,7 +60,7 @@ def test_the_table_and_its_errors():
     assert "0.08%" in shown.stdout
     nothing = run("no such model")
     assert nothing.exit_code == 1
-    assert "no model fits 'no such model'; try" in nothing.stderr
+    assert "no model matches 'no such model'; try" in nothing.stderr
 
 
 def test_the_zoo_says_whose_it_is():

@@ -181,7 +181,7 @@ def test_sheet(tmp_path):
         (["--all", "--corruptions", "fog"], "either --all or"),
         (["--all", "--shard", "2/2"], "I/K with I from 0 to K - 1, e.g. 0/4, got '2/2'"),
         (["--all", "--quality", "0"], "quality from 1 to 100"),
-        (["--corruptions", "frost", "--frost", "nowhere"], "no folder"),
+        (["--corruptions", "frost", "--frost", "nowhere"], "is not a folder"),
     ],
 )
 def test_errors_are_one_line(folder, tmp_path, options, says):

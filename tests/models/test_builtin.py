@@ -71,9 +71,9 @@ def test_other_weights_tell_the_number_of_classes(tmp_path):
     [("npz:some.npz", 8, True), ("npz:some.npz", 11, False), ("folder:val", 8, False)],
 )
 def test_arrays_without_the_last_classes_are_told_how_to_say_so(data, classes, advice):
-    with pytest.raises(CovshiftError, match="tells 10 classes apart") as caught:
+    with pytest.raises(CovshiftError, match="distinguishes 10 classes") as caught:
         open_model("builtin:resnet20").check_classes(classes, data)
-    assert ("or say ?classes=10" in str(caught.value)) == advice
+    assert ("or add ?classes=10" in str(caught.value)) == advice
 
 
 def test_opening_leaves_the_global_generator_alone():

@@ -45,8 +45,8 @@ class Data(Readable):
 
         Args:
             model: what `open_model` returned, whose own preprocessing is used; or any module, with `preprocess`.
-            preprocess: a `covshift.models.Preprocess`; or a function that makes the model's input of a batch of uint8
-                images, torch NCHW, which all have one size.
+            preprocess: a `covshift.models.Preprocess`; or a function that returns the model's input for a batch of
+                uint8 images, torch NCHW, which all have one size.
             condition: such as "fog/3" or `Condition("fog", 3)`; by default clean. What is not stored is made.
             batch_size: the number of images in a batch; the last one may have fewer.
             limit: the number of images to take, as many of each class as can be; by default all.

@@ -12,16 +12,16 @@ class Archive(NamedTuple):
 
 
 class CatalogEntry(NamedTuple):
-    """A data set.
+    """A data set of the paper, and where to get it.
 
     Attributes:
-        uri: how it is opened.
-        title: what it is called.
-        images: how many there are, in a condition.
-        classes: how many classes have images.
+        uri: the URI that opens it.
+        title: the name of the data set.
+        images: the number of images in a condition.
+        classes: the number of classes that have images.
         archives: the published files.
-        licence: what its authors allow.
-        how: to get it.
+        licence: the terms of its authors.
+        how: the steps to get it.
     """
 
     uri: str
@@ -34,7 +34,7 @@ class CatalogEntry(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Bytes to download, as far as they were published."""
+        """The number of bytes to download, as far as it was published."""
         return sum(archive.size for archive in self.archives)
 
 

@@ -20,7 +20,7 @@ _PIXELS = 3 * 32 * 32
 
 
 class Layout(NamedTuple):
-    """How a layout's folder is called, how a batch file ends, and how one is read."""
+    """The name of a layout's folder, the suffix of its batch files, and the function that reads one."""
 
     folder: str
     suffix: str
@@ -45,8 +45,8 @@ def read_split(folder: Path, split: str, advance: Callable[[float], None] = lamb
     for file in files:
         try:
             batches.append(layout.read(file))
-        except Exception as error:  # a damaged pickle or PNG file raises whatever it hits upon
-            raise CovshiftError(f"{file} is no whole batch of CIFAR-10 ({error}); get a fresh copy") from error
+        except Exception as error:  # a damaged pickle or PNG file can raise anything
+            raise CovshiftError(f"{file} is not a complete batch of CIFAR-10 ({error}); get a fresh copy") from error
         advance(1)
     images, labels = (np.concatenate(parts) for parts in zip(*batches, strict=True))
     return images, labels.astype(np.int64)
@@ -67,7 +67,7 @@ def _read_pickle(file: Path) -> ImagesAndLabels:
 
 
 class _Arrays(pickle.Unpickler):
-    """Unpickles arrays of numbers and plain containers, and nothing that could run code."""
+    """An unpickler of arrays of numbers and plain containers, and of nothing that could run code."""
 
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) in {("numpy", "ndarray"), ("numpy", "dtype")}:

@@ -33,7 +33,7 @@ class ImageBatch(NamedTuple):
 
 @dataclass(frozen=True)
 class CorruptionSettings:
-    """How corrupted images are made of clean ones: what `corrupt` takes beside the corruption."""
+    """Settings that corrupted images are made with: the arguments of `corrupt` beside the corruption."""
 
     seed: int = 0
     frost: str = "procedural"
@@ -73,12 +73,12 @@ class Selection:
     """Images of a data set, prepared for a model; clean ones are decoded once for all conditions, as memory allows.
 
     Args:
-        data: where they come from.
-        indices: which ones, in which order.
-        prepare: resize and crop.
+        data: the data set.
+        indices: the indices of the images, in their order.
+        prepare: the function that resizes and crops an image.
         corruption_settings: how corrupted images are made, where they are not stored.
-        memory: bytes that decoded images may take, half for clean ones, half for those of a condition.
-        skip_broken: leave out pictures that cannot be read; by default the first one raises.
+        memory: the number of bytes for decoded images, half for clean ones, half for those of a condition.
+        skip_broken: whether to leave out pictures that cannot be read; by default the first one raises an error.
     """
 
     def __init__(
@@ -107,7 +107,7 @@ class Selection:
         return len(self.indices)
 
     def images_in(self, condition: Condition) -> "ConditionImages":
-        """Return all images in a condition."""
+        """Return the images in a condition."""
         return ConditionImages(self, condition, self.room)
 
     def part(self, places: Sequence[int]) -> "Selection":
@@ -169,12 +169,12 @@ class Selection:
         images = self.data.read(condition, indices, self._prepare)
         for image in images:
             if isinstance(image, CovshiftError) and not self._skip_broken:
-                raise CovshiftError(f"{image}; mend or remove it, or leave it out with `skip_broken=True`") from image
+                raise CovshiftError(f"{image}; repair or remove it, or leave it out with `skip_broken=True`") from image
         return [None if isinstance(image, CovshiftError) else image for image in images]
 
 
 class ConditionImages:
-    """The images of a selection in one condition, to go through as often as one likes; made once if they fit."""
+    """The images of a selection in one condition, which may be iterated over repeatedly; made once if they fit."""
 
     def __init__(self, selection: Selection, condition: Condition, room: float) -> None:
         self.condition = condition

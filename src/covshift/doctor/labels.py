@@ -35,7 +35,7 @@ def labels(case: Case) -> Finding:
         text = f"error {percent_text(trial.error)} as labelled, {percent_text(other.error)} if {reading.name}"
         return Finding("problem", text, reading.remedy, figures | {"mended_error": other.error})
     if ours != theirs:
-        text = f"the model tells {ours} classes apart, the data have {theirs} (labels {_range(case.data.labels)})"
+        text = f"the model distinguishes {ours} classes, the data have {theirs} (labels {_range(case.data.labels)})"
         return Finding("problem", text, "take a model and data that belong together, or say npz:…?classes=", figures)
     if not trial.sees(ours):
         text = f"error {percent_text(trial.error)} on {len(trial.labels)} images, no better than guessing"

@@ -1,4 +1,4 @@
-"""What a network is, seen from its layers: its family, and how it normalises."""
+"""The family of a network and its kind of normalisation, recognised by its layers."""
 
 from collections import Counter
 from typing import Literal
@@ -39,13 +39,13 @@ _KINDS: dict[NormKind, type[nn.Module] | tuple[type[nn.Module], ...]] = {
     "group": nn.GroupNorm,
     "layer": nn.LayerNorm,
 }
-_EXPANSION = 4  # of a residual bottleneck: channels that leave it by channels of its middle
+_EXPANSION = 4  # of a residual bottleneck: its output channels as a multiple of its middle channels
 
 
 def norm_kind(module: nn.Module) -> NormKind:
     """Return how a network normalises: the kind that most of its normalisation layers are of.
 
-    `fixup` is a network that does without, by its way to initialise weights, and `none` any other without.
+    `fixup` is a network without normalisation that is initialised in Fixup's way, `none` any other without.
 
     >>> norm_kind(nn.Sequential(nn.Conv2d(3, 8, 3), nn.GroupNorm(2, 8)))
     'group'

@@ -1,4 +1,4 @@
-"""`Model`: a module with its preprocessing, and what tells its weights from others."""
+"""`Model`: a module with its preprocessing, and what identifies its weights."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -28,7 +28,7 @@ class Model:
     Attributes:
         uri: the URI that opens the same weights again, with nothing left to defaults.
         module: the module itself.
-        preprocess: how its images are resized, cropped and normalised.
+        preprocess: the preprocessing of its images: how they are resized, cropped and normalised.
     """
 
     uri: str
@@ -68,9 +68,9 @@ class Model:
         """Raise a `CovshiftError` unless the data of this name have as many classes."""
         if self.classes != classes:
             few = classes < self.classes and data.startswith("npz:")
-            advice = f", or say ?classes={self.classes} of arrays that lack the last ones" if few else ""
+            advice = f", or add ?classes={self.classes} to arrays that lack the last ones" if few else ""
             raise CovshiftError(
-                f"{self.uri} tells {self.classes} classes apart, and {data} has {classes}; "
+                f"{self.uri} distinguishes {self.classes} classes, and {data} has {classes}; "
                 f"choose a model and data that belong together{advice}"
             )
 
@@ -88,7 +88,7 @@ class Model:
 
     def _no_logits(self, got: str) -> CovshiftError:
         return CovshiftError(
-            f"expected {self.uri} to give logits of shape (images, classes), got {got}; "
+            f"expected {self.uri} to return logits of shape (images, classes), got {got}; "
             "wrap it in a module whose forward returns the logits only"
         )
 
@@ -104,7 +104,7 @@ class Model:
 
     @property
     def norm(self) -> NormKind:
-        """How it normalises: batch, group, layer, instance, fixup or none."""
+        """The kind of normalisation: batch, group, layer, instance, fixup or none."""
         return norm_kind(self.module)
 
     @property

@@ -32,14 +32,14 @@ def architecture(uri: Uri, state: State, classes: int | None) -> Model:
 
 
 def as_model(uri: str, opened: BuiltinNetwork) -> Model:
-    """Return what `covshift train` made, with the preprocessing that it was trained with."""
+    """Return a network that `covshift train` made, with the preprocessing that it was trained with."""
     small = opened.card["recipe"]["data"] == "cifar10"
     resize, size = (None, 32) if small else (IMAGENET.resize, IMAGENET.size)
     return Model(uri, opened.network, Preprocess(resize, size, "bilinear", opened.mean, opened.std))
 
 
 def family(name: str) -> str:
-    """Return what comes before the variant: resnet20-augmix is a resnet20."""
+    """Return the part of a name before the variant: resnet20-augmix is a resnet20."""
     return name.partition("-")[0]
 
 

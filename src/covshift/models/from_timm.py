@@ -30,7 +30,7 @@ def names() -> list[str]:
 
 
 def family(name: str) -> str:
-    """Return the module that holds the model."""
+    """Return the family of a model: the name of timm's module that defines it."""
     return str(timm.model_entrypoint(name).__module__.rpartition(".")[2])
 
 

@@ -19,7 +19,7 @@ from covshift.support.torchvision import torchvision
 from covshift.support.uri import Uri
 
 PAPER = "IMAGENET1K_V1"
-"""The weights that the paper uses, and the default where a model has them."""
+"""Name of the weights that the paper uses, and the default where a model has them."""
 
 NONE = "none"
 
@@ -39,7 +39,7 @@ def weights_of(name: str) -> list[str]:
 
 
 def family(name: str) -> str:
-    """Return the module that holds the model."""
+    """Return the family of a model: the name of torchvision's module that defines it."""
     return str(torchvision.models.get_model_builder(name).__module__.rpartition(".")[2])
 
 

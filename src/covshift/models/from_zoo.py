@@ -36,7 +36,7 @@ def weights_of(name: str) -> list[str]:
 
 
 def about(name: str) -> dict[str, Any]:
-    """Return where the weights are, whose, and what they expect of images; what nobody has published is left out."""
+    """Return where the weights are, whose they are, and what images they expect; unpublished facts are left out."""
     entry = find_entry(name)
     found = {
         "address": [file.by_hand for file in entry.files] or [entry.page] * bool(entry.page),

@@ -23,14 +23,14 @@ class ListedModel(NamedTuple):
     about: dict[str, Any] = {}  # noqa: RUF012
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the row as a dictionary, with what else a source knows of its models."""
+        """Return the row as a dictionary, with everything else that a source records about its models."""
         return {name: value for name, value in self._asdict().items() if name != "about"} | self.about
 
 
 def find_models(pattern: str | None = None) -> list[ListedModel]:
-    """Return the models whose URI or name fits a shell pattern or, without stars, contains it.
+    """Return the models whose URI or name matches a shell pattern or, without stars, contains it.
 
-    timm's are thousands, and looked through only by a pattern that begins with "timm:".
+    timm has thousands of models, which are searched only if the pattern begins with "timm:".
 
     >>> find_models("torchvision:resnet18")
     [ListedModel(uri='torchvision:resnet18', family='resnet', params=11689512, bn_params=9600, weights=\
@@ -44,7 +44,7 @@ def find_models(pattern: str | None = None) -> list[ListedModel]:
     found = [(f"{source}:{name}", name, room) for source, room in rooms.items() for name in room.names()]
     found = [entry for entry in found if _fits(entry[0], pattern)]
     if not found:
-        raise CovshiftError(f"no model fits {pattern!r}; try a pattern such as 'resnet*' or 'timm:resnet*'")
+        raise CovshiftError(f"no model matches {pattern!r}; try a pattern such as 'resnet*' or 'timm:resnet*'")
     rows = []
     with progress_bar("counting parameters", len(found)) as advance:
         for uri, name, room in found:

@@ -19,7 +19,7 @@ SOURCES = {
     "file": "covshift.models.from_file",
     "py": "covshift.models.from_python",
 }
-"""What a model's URI begins with, and the module that opens it, imported when it is needed.
+"""Sources by the word that a model's URI begins with, each with the module that opens it, imported when needed.
 
 A new source is a line here and a module with the functions of `ModelSource`.
 """
@@ -33,7 +33,7 @@ _EXAMPLE = "torchvision:resnet50"
 
 
 class ModelSource(Protocol):
-    """The functions that the modules of the table hold; one without `architecture` cannot be named by arch=."""
+    """The functions of a module in `SOURCES`; a source without `architecture` cannot be named by arch=."""
 
     def load(self, uri: Uri) -> Model:
         """Return the model with its weights; the query's settings of the preprocessing are not applied yet."""
@@ -63,8 +63,8 @@ def open_model(
     Args:
         uri: `builtin:NAME`, `torchvision:NAME[/WEIGHTS]`, `timm:NAME`, `zoo:NAME`, `file:PATH?arch=URI` or
             `py:MODULE:FUNCTION`.
-        mean: overrides the preprocessing's, as the other keywords do; they come before what the URI's query says.
-        std: see `Preprocess`.
+        mean: the mean, in place of the preprocessing's own; this and the other keywords override the URI's query.
+        std: the standard deviation, as in `Preprocess`.
         size: the side of the crop; `resize` grows in proportion. 0 for no crop.
         resize: what the shorter side is resized to before the crop. 0 for no resizing.
         interpolation: the filter for resizing.

@@ -19,7 +19,7 @@ _NORM = {"weight": "gamma", "bias": "beta", "running_mean": "moving_mean", "runn
 
 
 def scopes(network: AssembleResNet) -> dict[str, str]:
-    """TensorFlow's scopes, by the names of our modules."""
+    """Return TensorFlow's scopes, by the names of our modules."""
     found = {"pool": "stage0/pool", "last": "stage4"}
     for i in range(len(network.stages)):
         found |= {f"stages.{i}.{part}": f"stage{i + 1}/{part}{i + 1}" for part in ("big", "little", "merge")}
@@ -27,7 +27,7 @@ def scopes(network: AssembleResNet) -> dict[str, str]:
 
 
 def names(network: AssembleResNet) -> dict[str, str]:
-    """Return what TensorFlow calls each of our tensors.
+    """Return TensorFlow's name for each of our tensors.
 
     >>> names(AssembleResNet(width=8))["stages.0.big.1.expand.conv.weight"]
     'resnet_model/stage1/big1/conv2d_6/kernel'

@@ -33,7 +33,7 @@ class SamePool(nn.Module):
 
 
 def simclr_resnet(depth: int) -> nn.Module:
-    """Torchvision's ResNet, but for the pool."""
+    """Return torchvision's ResNet with TensorFlow's pooling."""
     network = imagenet_resnet(depth, "batch")
     network.maxpool = SamePool()
     return network
@@ -56,9 +56,9 @@ def layers(depth: int) -> Iterator[tuple[str, str]]:
 
 
 def convert(tensors: State, depth: int, path: Path) -> State:
-    """TensorFlow's tensors under torchvision's names, and in its layout.
+    """Return TensorFlow's tensors under torchvision's names, and in its layout.
 
-    Momenta, averages and the head of the pre-training, which checkpoints hold as well, have no place here.
+    Momenta, averages and the head of the pre-training, which checkpoints hold as well, are left out.
     """
     pairs = list(layers(depth))
     state = {}

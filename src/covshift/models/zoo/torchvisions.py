@@ -38,7 +38,7 @@ FILES = {
     "wide_resnet50_2": "wide_resnet50_2-95faca4d",
     "wide_resnet101_2": "wide_resnet101_2-32ee1156",
 }
-"""`IMAGENET1K_V1` of each; the digits after the last dash begin the file's SHA-256."""
+"""Files of the weights `IMAGENET1K_V1`; the digits after the last dash begin the file's SHA-256."""
 
 CITATIONS = {
     "alexnet": "Krizhevsky 2014",
@@ -58,7 +58,7 @@ HOST = "https://download.pytorch.org/models"
 
 
 def build(name: str) -> nn.Module:
-    """As torchvision makes it for its weights; it is imported when it is needed."""
+    """Return a model as torchvision makes it for its weights; torchvision is imported when it is needed."""
     from covshift.models.from_torchvision import build as make
 
     return make(name)
