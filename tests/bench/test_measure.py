@@ -133,7 +133,7 @@ def test_a_broken_measurement_is_left_out_and_said(tmp_path, monkeypatch, change
     notes = []
     page = report([folder], tmp_path / "out", images=False, files=False, notify=notes.append)
     assert [note.endswith("delete it and measure again") for note in notes] == [True]
-    assert "is no measurement" in page.read_text()
+    assert "is not a valid measurement" in page.read_text()
 
 
 def test_the_heat_map_begins_with_the_clean_images(tmp_path):

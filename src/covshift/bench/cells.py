@@ -9,7 +9,7 @@ from covshift.data.selection import ConditionImages
 
 
 class Work:
-    """Computes cells, one after the other; what those of a condition can share is kept until the next condition."""
+    """Compute cells, one after the other; what the cells of a condition can share is kept until the next condition."""
 
     def __init__(self, evaluator: Evaluator, settings: Settings) -> None:
         self.evaluator = evaluator

@@ -1,4 +1,4 @@
-"""A condition and a method make a result: how many images the model gets wrong."""
+"""Evaluation of a method in a condition: the number of images that the model gets wrong."""
 
 import time
 from collections.abc import Callable
@@ -16,7 +16,7 @@ from covshift.support.errors import CovshiftError
 
 
 class ErrorCounts(NamedTuple):
-    """How many images were shown, and how many the model got wrong."""
+    """The number of images shown to the model, and the numbers that it got wrong."""
 
     images: int
     top1: int
@@ -28,11 +28,11 @@ class Evaluator:
     """Evaluates one model on one selection of images; what methods can share in a condition, they share.
 
     Args:
-        model: on its device, in eval mode.
+        model: the model, on its device, in eval mode.
         selection: the images.
-        batch_size: how many images the model gets at once; a statistical batch may be smaller or larger.
-        memory: bytes for batches that wait for each other, where a statistical batch is larger.
-        advance: called with how many more images have gone through the model.
+        batch_size: the number of images that the model gets at once; a statistical batch may be smaller or larger.
+        memory: the number of bytes for batches that wait for each other, where a statistical batch is larger.
+        advance: called with the number of images that have just gone through the model.
     """
 
     def __init__(
@@ -63,10 +63,10 @@ class Evaluator:
         Args:
             images: the images of the condition.
             method: the method, with N chosen.
-            target: the statistics of the whole condition, if an earlier method came by them.
+            target: the statistics of the whole condition, if an earlier method has estimated them.
 
         Returns:
-            The errors, and the statistics of the whole condition if this method came by them.
+            The errors, and the statistics of the whole condition if this method has estimated them.
         """
         begun = time.perf_counter()
         score = Score(str(images.condition), self._advance, self.selection.data.among)

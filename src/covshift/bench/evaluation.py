@@ -1,4 +1,4 @@
-"""What a method of the benchmark works with: the images of one condition, and a model whose answers are counted."""
+"""`Evaluation`: the images of one condition, and a model whose errors are counted, for a method to work with."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -52,8 +52,8 @@ class Subject:
     """A model on its device, with what methods share over all conditions.
 
     Attributes:
-        model: on its device, in eval mode.
-        memory: bytes for batches that wait for each other, where a statistical batch is larger than a compute batch.
+        model: the model, on its device, in eval mode.
+        memory: the number of bytes for batches that wait for each other, where a statistical batch exceeds a batch.
     """
 
     model: Model
@@ -62,7 +62,7 @@ class Subject:
 
     @cached_property
     def device(self) -> torch.device:
-        """Where the model's parameters are."""
+        """The device of the model's parameters."""
         return device_of(self.model.module)
 
     @cached_property
@@ -73,8 +73,8 @@ class Subject:
         """Return the model with the statistics that it has now folded into its convolutions.
 
         Args:
-            images: some of the model's input, to check that the answers stay the same.
-            as_it_came: the statistics are the model's own, so that folding is done once for all conditions.
+            images: a batch of the model's input, to check that the answers stay the same.
+            as_it_came: whether the statistics are the model's own, so that folding is done once for all conditions.
         """
         if not as_it_came:
             return self._folding.fold(images)
@@ -93,8 +93,8 @@ class Evaluation:
     Attributes:
         model: the model, on its device, in eval mode.
         images: the images of the condition, to be taken in batches.
-        clean: returns the clean images.
-        batch_size: how many images the model gets at once; a statistical batch may be smaller or larger.
+        clean: a function that returns the clean images.
+        batch_size: the number of images that the model gets at once; a statistical batch may be smaller or larger.
         target: the statistics of the whole condition, once a method has estimated them.
     """
 

@@ -1,4 +1,4 @@
-"""What a user sees while a run goes on: a bar on a terminal, a line for each condition in a log file."""
+"""The progress of a run as a user sees it: a bar on a terminal, a line for each condition in a log file."""
 
 import time
 from types import TracebackType

@@ -70,7 +70,7 @@ def statistics(case: Case) -> Finding | None:
     if case.has_statistics:
         return None
     text = f"the model holds no statistics of its training data: no method but {NONE} can be run"
-    return Finding("warning", text, f"--methods {NONE}, or a model with batch normalisation")
+    return Finding("warning", text, f"use `methods={NONE}`, or a model with batch normalisation")
 
 
 def adaptation(case: Case) -> Finding | None:

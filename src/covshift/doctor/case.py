@@ -26,7 +26,7 @@ from covshift.support.arrays import Array
 from covshift.support.classes import restrict
 from covshift.support.errors import CovshiftError
 
-_SIZES = 64  # images whose size is looked at
+_SIZES = 64  # images whose size is checked
 
 
 class Case:
@@ -115,7 +115,7 @@ class Case:
                 labels.append(classes)
                 self._advance(len(classes))
         if not labels:
-            raise CovshiftError(f"none of the {len(self.selection)} images looked at in {self.data.uri} can be read")
+            raise CovshiftError(f"none of the {len(self.selection)} images examined in {self.data.uri} can be read")
         return Trial(np.concatenate(predictions), np.concatenate(labels))
 
     def _inputs(self, form: InputFormat) -> Iterator[tuple[Tensor, np.ndarray]]:

@@ -31,7 +31,7 @@ def normalisation(case: Case) -> Finding:
     return Finding(
         level,
         f"{text}; {percent_text(errors[1])} with {_colours(after)}{off}{then}",
-        f"--mean {mean} --std {std}, or ?mean={mean}&std={std} in the model's URI",
+        f"set `mean={mean}` and `std={std}`, or add ?mean={mean}&std={std} to the model's URI",
         figures,
     )
 
@@ -63,12 +63,12 @@ def size(case: Case) -> Finding:
     if level != "ok":
         as_they_are = f"; {percent_text(errors[1])} as they are" if after != before else ""
         text = f"{what}: error {percent_text(errors[0])}{as_they_are}"
-        return Finding(level, text, f"--size {width}, if the files are cropped already", figures)
+        return Finding(level, text, f"set `size={width}` if the files are cropped already", figures)
     if times > _BLURRED:
         return Finding("warning", what, "show the model images as sharp as those of its training", figures)
     if times != 1 and preprocess.resize and preprocess.size and preprocess.resize < preprocess.size:
         text = f"{what}, to {preprocess.resize} px, and framed in black up to {preprocess.size} px"
-        return Finding("warning", text, f"--resize of at least {preprocess.size}", figures)
+        return Finding("warning", text, f"set `resize={preprocess.size}` or larger", figures)
     return Finding("ok", what, "", figures)
 
 

@@ -63,7 +63,7 @@ def order(case: Case) -> Finding | None:
     errors = [_error(case, method, each) for each in (settings.order, "shuffled")]
     text += f"; {method.name} has error {percent_text(errors[0])}, {percent_text(errors[1])} if shuffled"
     figures |= {"error": errors[0], "mended_error": errors[1]}
-    return Finding("problem", text, "--order shuffled, into another folder", figures)
+    return Finding("problem", text, "run it with `order=shuffled`, into another folder", figures)
 
 
 def variety(labels: Labels, window: int) -> float:

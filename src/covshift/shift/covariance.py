@@ -14,13 +14,13 @@ from covshift.core.statistics import Statistics, fingerprint
 from covshift.core.wrappers import AnyModel, unwrap
 from covshift.support.errors import CovshiftError, plural
 
-_PIECE = 1 << 20  # values taken to double precision at a time
+_PIECE = 1 << 20  # number of values converted to double precision at a time
 _CHUNK = 64  # images at a time, where the data come as one tensor
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Gaussian:
-    """What a layer has seen of a domain: the number of values in a channel, their mean and their biased covariance."""
+    """The number of values in a channel that a layer has seen, their mean and their biased covariance."""
 
     count: int
     mean: Tensor

@@ -45,7 +45,7 @@ def least_error_prior(errors: Mapping[float, float]) -> float:
 
 @dataclass(frozen=True)
 class Search:
-    """What a grid search found.
+    """The result of a grid search.
 
     Attributes:
         prior: the N with the least mean error over the holdout conditions; the smallest of those that tie.
@@ -76,14 +76,14 @@ def search(
     Args:
         model: what `open_model` returned, or any classifier in eval mode.
         images: clean images; uint8, NumPy NHWC or torch NCHW.
-        labels: their classes.
-        size: n, how many images a statistical batch will have.
-        grid: the N to try.
-        corruptions: by default the four that ImageNet-C holds out for this.
-        severities: how strong they are.
-        preprocess: as for `Predictor.fit`; by default the model's own.
-        seed: another seed draws other noise.
-        batch: about how many images to run at a time.
+        labels: the classes of the images.
+        size: n, the number of images in a statistical batch.
+        grid: the values of N to try.
+        corruptions: the corruptions to search on; by default the four that ImageNet-C holds out for this.
+        severities: the severities of the corruptions.
+        preprocess: the preprocessing, as for `Predictor.fit`; by default the model's own.
+        seed: the seed of the noise.
+        batch: the approximate number of images to run at a time.
         cache: a JSON file that remembers the errors of searches done, so that the same one is not done again.
         progress: whether to show a progress bar when this takes long.
     """
@@ -128,9 +128,9 @@ def _read(cache: str | os.PathLike[str] | None) -> dict[str, dict[str, float]]:
     try:
         found = json.loads(Path(cache).read_text())
     except (OSError, ValueError) as error:
-        raise CovshiftError(f"{cache} is no cache of searches ({error}); remove it or name another file") from error
+        raise CovshiftError(f"{cache} is not a cache of searches ({error}); remove it or name another file") from error
     if not isinstance(found, dict):
-        raise CovshiftError(f"{cache} is no cache of searches; remove it or name another file")
+        raise CovshiftError(f"{cache} is not a cache of searches; remove it or name another file")
     return found
 
 

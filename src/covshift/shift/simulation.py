@@ -37,12 +37,12 @@ def best_prior(
     """Return the one N for all channels given that makes the sum of their errors E[W₂²] least.
 
     Args:
-        n: images in a batch.
+        n: the number of images in a batch.
         mu_s: mean of the source; this and the next three are numbers, or arrays of channels.
         var_s: variance of the source.
         mu_t: mean of the target.
         var_t: variance of the target.
-        by: which error: L or U of Proposition 1, or the expectation itself by Monte Carlo.
+        by: the error to minimise: L or U of Proposition 1, or the expectation itself by Monte Carlo.
         alpha: 1 - the confidence level of U.
         normalized: divide every channel's error by the variance of its source.
 
@@ -79,10 +79,10 @@ def best_layer_prior(
     """Return the one N for a whole model: the one with the least root of the bound, averaged over the layers.
 
     Args:
-        n: images in a batch.
-        source: what the model was trained on; `Statistics.of(model)`.
-        target: what it meets; `estimate(model, loader)`.
-        by: which bound of Proposition 1.
+        n: the number of images in a batch.
+        source: the statistics of the training data; `Statistics.of(model)`.
+        target: the statistics of the target; `estimate(model, loader)`.
+        by: the bound of Proposition 1 to minimise.
         alpha: 1 - the confidence level of U.
         normalized: divide every channel's bound by the variance of its source.
     """
@@ -106,7 +106,7 @@ class Simulation:
         n: batch sizes.
         N: priors.
         lower: √L [shifts, ratios, n, N], in units of σ_s.
-        upper: √U, the same.
+        upper: √U, in the same shape and unit.
         best: the N, of all numbers, that makes L least [shifts, ratios, n].
     """
 
@@ -144,7 +144,7 @@ def simulate(
 
 
 def _least(error: Callable[[Doubles], Doubles], n: float) -> Best:
-    """Look at N from 0 to infinity in steps of two, then ever closer around the best of these."""
+    """Search N from 0 to infinity in steps of two, then ever more finely around the best of these."""
     if not is_number(n):
         raise CovshiftError(f"expected n to be one number of images, got {n!r}")
     # Not at 0 for a single image, which cannot be normalised by itself; with all images, no prior is as good as any.

@@ -1,6 +1,6 @@
-"""Proposition 1 of the paper: how wrong normalisation is on average if n images are mixed with a prior of N.
+"""Proposition 1 of the paper: the expected error of normalisation if n images are mixed with a prior of N.
 
-σ̄² = N/(N+n) σ_s² + n/(N+n) σ̂_t² and μ̄ likewise, where μ̂_t and σ̂_t² are the moments of n draws from the target. The
+σ̄² = N/(N+n) σ_s² + n/(N+n) σ̂_t² and so for μ̄, where μ̂_t and σ̂_t² are the moments of n draws from the target. The
 error is E[W₂²], the expected squared Wasserstein distance between μ̄, σ̄² and the true μ_t, σ_t². All but E[σ̄] in it has
 a closed form; `bounds` bounds that one term, `expected` samples it.
 """
@@ -68,7 +68,7 @@ def bounds(
     from scipy.special import chdtri
 
     if not is_number(alpha) or not 0 < alpha < 1:
-        raise CovshiftError(f"alpha is between 0 and 1, such as 0.05, got {alpha!r}")
+        raise CovshiftError(f"expected alpha between 0 and 1, such as 0.05, got {alpha!r}")
     given = _check(n, N, mu_s, var_s, mu_t, var_t)
     n_, N_, _, var_s_, _, var_t_ = given
     lower = (np.sqrt(var_t_) - _typical(given)) ** 2 + _of_the_mean(given)
@@ -107,8 +107,8 @@ def expected(
         var_s: variance of the source.
         mu_t: mean of the target.
         var_t: variance of the target.
-        draws: how many batches to draw.
-        seed: another seed draws others.
+        draws: the number of batches to draw.
+        seed: the seed of the draws.
         normalized: divide by the variance of the source.
         eps: a smaller variance of the source counts as this one when it is divided by.
 

@@ -12,7 +12,7 @@ from covshift.bench.results.store import Row
 from covshift.support.errors import CovshiftError, plural
 
 TRIES = 3
-"""How often a cell is tried before it is given up."""
+"""Number of times that a cell is tried before it is given up."""
 
 _PATIENCE = 30.0  # seconds without any worker until the user is told what is waited for
 
@@ -27,7 +27,7 @@ class _Hand:
 
 
 class WorkerPool:
-    """As many workers as were asked for, or as the cluster has room for.
+    """The workers of a run: as many as were requested, or as the cluster has room for.
 
     Args:
         job: what the workers are told.
@@ -42,7 +42,7 @@ class WorkerPool:
         self._say = say
         self._gpus = self._gpus_each()
         room = self._room()
-        if not room and job.where.address is None:  # a cluster may grow, this machine does not
+        if not room and job.where.address is None:  # a cluster may grow, this machine may not
             raise CovshiftError(f"expected workers that fit on this machine, got ones that take {self._takes()} each")
         self._wanted = job.where.workers or max(1, room)
         self._worker = ray.remote(Worker).options(
@@ -71,7 +71,7 @@ class WorkerPool:
             groups: cells that share what a worker keeps, those of a condition.
         """
         waiting = deque(deque(group) for group in self._cut(groups))
-        while self._idle:  # some may have died since, which is no cell's fault
+        while self._idle:  # some may have died since, which is not the fault of a cell
             hand = self._idle.pop()
             self._busy[hand.actor.greet.remote()] = hand
         while waiting or any(hand.cell for hand in self._busy.values()):
@@ -89,7 +89,7 @@ class WorkerPool:
                     yield done
 
     def _take(self, task: Any, waiting: deque[deque[Cell]]) -> tuple[Cell, Row | Failure] | None:
-        """Look at what a worker has done, and return it if it is final."""
+        """Read the result of a worker, and return it if it is final."""
         hand = self._busy.pop(task)
         try:
             result = self._ray.get(task)

@@ -65,15 +65,15 @@ def cluster(where: Where) -> Iterator[None]:
 
 
 class RayEngine(Engine):
-    """Hands cells to workers; use it inside of `cluster`.
+    """An engine that hands cells to workers; use it inside `cluster`.
 
     Args:
-        store: written by this process only.
-        screen: to show progress on.
-        settings: of the run, as this machine was told.
-        images: how many there are in a condition.
-        where: how many workers, what each of them takes, and which shard this is.
-        elsewhere: the rows that other shards have by now.
+        store: the store of the run, which only this process writes to.
+        screen: the screen to show progress on.
+        settings: the settings of the run, as given on this machine.
+        images: the number of images in a condition.
+        where: the number of workers, the resources of each, and the shard.
+        elsewhere: a function that returns the rows that other shards have by now.
     """
 
     def __init__(

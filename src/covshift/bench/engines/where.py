@@ -65,11 +65,11 @@ class Where:
 
     Attributes:
         engine: "local", in this process, or "ray".
-        address: of a running Ray cluster, e.g. "auto" or "10.0.0.1:6379"; None to start Ray on this machine.
-        workers: how many processes Ray is asked for; None for as many as the cluster has room for.
-        cpus: that each of them takes, and the threads that it computes with.
-        gpus: that each of them takes, which may be a fraction, or 0; None for one where the cluster has any.
-        shard: compute only this part of the conditions.
+        address: the address of a running Ray cluster, e.g. "auto" or "10.0.0.1:6379"; None to start Ray here.
+        workers: the number of Ray workers; None for as many as the cluster has room for.
+        cpus: the number of CPUs of each worker, which is also its number of threads.
+        gpus: the number of GPUs of each worker, which may be a fraction, or 0; None for one if the cluster has any.
+        shard: the part of the conditions to compute; None for all.
 
     >>> Where("ray", address="auto", gpus=0.5).engine
     'ray'
@@ -108,4 +108,4 @@ class Where:
 
 
 HERE = Where()
-"""In this process."""
+"""The local engine, in this process."""

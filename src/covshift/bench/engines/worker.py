@@ -15,14 +15,14 @@ from covshift.support.errors import CovshiftError
 
 @dataclass(frozen=True)
 class WorkerSetup:
-    """What a worker has to know.
+    """Everything that a worker has to know.
 
     Attributes:
-        settings: of the run.
-        model_digest, data_digest: what the one who writes the rows has opened; workers must open the same.
-        folder: where relative paths in the settings begin.
+        settings: the settings of the run.
+        model_digest, data_digest: the digests of model and data in the command; workers must open the same.
+        folder: the folder that relative paths in the settings start from.
         environment: variables that say where covshift keeps its files.
-        where: what a worker takes.
+        where: the resources of a worker.
     """
 
     settings: Settings
@@ -34,7 +34,7 @@ class WorkerSetup:
 
     @property
     def own_settings(self) -> Settings:
-        """The settings with the threads of a worker and, where it takes no GPU, with the CPU as device."""
+        """Return the settings with the threads of a worker and, where it takes no GPU, with the CPU as device."""
         threads = self.settings.threads or max(1, int(self.where.cpus))
         # Ray hides no GPU from a worker that takes none.
         on_cpu = self.where.gpus == 0 and self.settings.device == "auto"
@@ -58,7 +58,7 @@ class Worker:
         """Open the model and the data, and check that they are those of the run.
 
         Args:
-            share: of this machine's memory.
+            share: the share of this machine's memory that the worker may use.
         """
         from covshift.bench.cells import Work
         from covshift.bench.run import make_evaluator, open_model_of

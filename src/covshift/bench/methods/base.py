@@ -1,4 +1,4 @@
-"""`Method`: what is run on the images of a condition, and how it is written on the command line and in results."""
+"""`Method`: what is run on the images of a condition, and how it is written in settings and in results."""
 
 import math
 from abc import ABC, abstractmethod
@@ -49,7 +49,7 @@ class Method(ABC):
 
     @property
     def name(self) -> str:
-        """How it is written, and what results are filed under."""
+        """The text that a user writes for the method, and that results are stored under."""
         values = {key: getattr(self, name) for key, name in self.takes().items()}
         written = ",".join(f"{key}={value_text(value)}" for key, value in values.items() if value is not None)
         return f"{self.word}:{written}" if written else self.word

@@ -25,7 +25,7 @@ class BatchMethod(Method):
 
     @classmethod
     def parse(cls, text: str, given: dict[str, str]) -> Self:
-        """Return the method that a user has written, who has to say n."""
+        """Return the method that a user has written; n is required."""
         method = super().parse(text, given)
         if method.n is None:
             raise CovshiftError(f"expected how many images, as in {EXAMPLE}, got {text!r}")

@@ -1,4 +1,4 @@
-"""Errors of a run in few numbers: error rates with intervals, corruption errors, mCE, and the choice of N."""
+"""Summaries of a run's errors: error rates with intervals, corruption errors, mCE, and the choice of N."""
 
 import math
 from collections import defaultdict

@@ -1,4 +1,4 @@
-"""Do two runs belong together? Rows of one folder must come from the same settings, weights and images."""
+"""Checks that two runs belong together: rows of one folder must come from the same settings, weights and images."""
 
 from collections.abc import Mapping
 from pathlib import Path

@@ -45,9 +45,9 @@ class Store:
         """Make a run folder, or open the one that is there if it holds the same run.
 
         Args:
-            folder: is made if it is not there.
-            run: what is about to be run.
-            extend: add the conditions and methods of `run` to a run that has others.
+            folder: the run folder, which is created if it does not exist.
+            run: the run that is about to begin.
+            extend: whether to add the conditions and methods of `run` to a run that has others.
         """
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -106,11 +106,11 @@ class Store:
                 row = Row.model_validate_json(line)
             except ValidationError as error:
                 raise CovshiftError(
-                    f"line {number} of {self.folder / _ROWS} is no row: {line[:80]!r}; {_AGAIN}"
+                    f"line {number} of {self.folder / _ROWS} is not a valid row: {line[:80]!r}; {_AGAIN}"
                 ) from error
             if row.images < 1 or not all(0 <= errors <= row.images for errors in (row.top1_errors, row.top5_errors)):
                 raise CovshiftError(
-                    f"line {number} of {self.folder / _ROWS} cannot be: {row.top1_errors} and {row.top5_errors} errors "
+                    f"line {number} of {self.folder / _ROWS} is not possible: {row.top1_errors} and {row.top5_errors} errors "
                     f"in {row.images} images of {row.cell}; {_AGAIN}"
                 )
             self._rows.append(row)

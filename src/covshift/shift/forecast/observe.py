@@ -1,4 +1,4 @@
-"""`observe`: what the plain and the adapted model answer on unlabelled images, and how far statistics have moved."""
+"""`observe`: the answers of the plain and the adapted model to unlabelled images, and how far statistics have moved."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
@@ -21,7 +21,7 @@ LabelsLike = Sequence[int] | NDArray[Any] | Tensor
 
 
 class Observation(NamedTuple):
-    """What can be seen of some images without labels.
+    """Everything that can be measured on some images without labels.
 
     Attributes:
         plain: the logits [images, classes] of the model as it is.
@@ -38,7 +38,7 @@ class Observation(NamedTuple):
         return self.plain if which == "plain" else self.adapted
 
     def among(self, classes: Sequence[int]) -> "Observation":
-        """Return the same where only these classes can be the answer."""
+        """Return the observation restricted to these classes as possible answers."""
         return self._replace(plain=select(self.plain, classes), adapted=select(self.adapted, classes))
 
 
@@ -78,7 +78,7 @@ class Batches:
 
     Args:
         images: uint8, NumPy NHWC or torch NCHW; or, as a torch tensor of floats, the model's input itself.
-        preprocess: makes the model's input of uint8 images, torch NCHW; by default the model does.
+        preprocess: a function that turns uint8 images, torch NCHW, into the model's input; by default the model does.
         size: the number of images in a batch.
     """
 
@@ -112,21 +112,21 @@ def crop_for_model(images: Images, preprocess: MakeInput | None) -> Images:
 
 def as_labels(labels: LabelsLike, images: Images) -> Tensor:
     """Return the labels as int64 if there is a whole number from 0 for each image, else raise a `CovshiftError`."""
-    found = torch.as_tensor(labels)
-    if found.shape != (len(images),):
-        raise CovshiftError(f"expected one label for each of {len(images)} images, got shape {tuple(found.shape)}")
-    if found.is_floating_point() or bool((found < 0).any()):
+    tensor = torch.as_tensor(labels)
+    if tensor.shape != (len(images),):
+        raise CovshiftError(f"expected one label for each of {len(images)} images, got shape {tuple(tensor.shape)}")
+    if tensor.is_floating_point() or bool((tensor < 0).any()):
         raise CovshiftError(
-            f"expected labels to be classes, whole numbers from 0, got {found.dtype} from {found.min()}"
+            f"expected labels to be classes, whole numbers from 0, got {tensor.dtype} from {tensor.min()}"
         )
-    return found.long().cpu()
+    return tensor.long().cpu()
 
 
 def check_logits(output: Any) -> Tensor:
     """Return the logits in a model's output, on the CPU; raise a `CovshiftError` unless all are finite numbers."""
     logits = logits_of(output)
     if logits.ndim != 2 or logits.shape[1] < 2:
-        raise CovshiftError(f"expected the model to give logits [images, classes], got shape {tuple(logits.shape)}")
+        raise CovshiftError(f"expected the model to return logits [images, classes], got shape {tuple(logits.shape)}")
     if not logits.isfinite().all():
         raise CovshiftError("the model's logits are NaN or infinite; check the images, its weights and its precision")
     return logits.cpu()

@@ -47,13 +47,13 @@ class Prediction(NamedTuple):
 
 @dataclass(frozen=True)
 class Forecast:
-    """What a shift costs, and what adapting would buy.
+    """The predicted errors on shifted images, without and with adaptation.
 
     Attributes:
         plain: the error of the model as it is.
         adapted: the error of the model fully adapted to these images.
         distance: the normalised Wasserstein distance from the source, per layer and averaged.
-        images: how many images this was seen on.
+        images: the number of images that this was measured on.
     """
 
     plain: Prediction
@@ -63,7 +63,7 @@ class Forecast:
 
 
 class Predictor:
-    """Predicts a model's error without labels; made by `fit` or `load`.
+    """A predictor of a model's error without labels; made by `fit` or `load`.
 
     Attributes:
         conditions: the calibration conditions, with the errors and the signals measured on them.
@@ -100,30 +100,30 @@ class Predictor:
         batch: int = 100,
         progress: bool = True,
     ) -> Self:
-        """Learn how a model's error goes with what can be seen without labels, on corruptions of clean images.
+        """Learn how a model's error depends on what can be measured without labels, on corruptions of clean images.
 
         Takes two passes over the images for every condition: 42 with the defaults. About 1,000 images will do.
 
         Args:
             model: what `open_model` returned, or any classifier in eval mode.
             images: clean images that the model was not trained on; uint8, NumPy NHWC or torch NCHW.
-            labels: their classes.
+            labels: the classes of the images.
             preprocess: a `covshift.models.Preprocess`, or a function that makes the model's input of a batch of uint8
                 images, torch NCHW; by default the model's own, and a bare module gets the uint8 images themselves.
-            corruptions: those to learn on; by default the four that ImageNet-C holds out for this.
-            severities: how strong they are.
-            seed: another seed draws other noise.
-            batch: images at a time.
+            corruptions: the corruptions to learn on; by default the four that ImageNet-C holds out for this.
+            severities: the severities of the corruptions.
+            seed: the seed of the noise.
+            batch: the number of images to run at a time.
             progress: whether to show a progress bar when this takes long.
         """
         chosen = names("holdout") if corruptions is None else tuple(dict.fromkeys(corruptions))
         if len(chosen) < 2:
             raise CovshiftError(
-                f"expected at least 2 holdout corruptions to fit on, got {len(chosen)}; one alone cannot say how far "
+                f"expected at least 2 holdout corruptions to fit on, got {len(chosen)}; one alone does not show how far "
                 "off the prediction is on another"
             )
         for name in chosen:
-            category(name)  # complains about a name that nobody knows
+            category(name)  # raises for an unknown name
         if not severities:
             raise CovshiftError("expected at least one severity to fit on, got none")
         truth = as_labels(labels, images)
@@ -155,8 +155,9 @@ class Predictor:
         Args:
             images: uint8, NumPy NHWC or torch NCHW; or a loader of the model's input, as `Data.loader` gives, which
                 is read twice. Some hundred images at least: the adapted model is adapted to these.
-            method: what to judge by: "judge" (best in our tests), "agreement", "distance" (the paper's), "confidence",
-                "difference" (of confidences), "threshold" (of confidence), or "combined" (the first three).
+            method: the signal to predict from: "judge" (best in our tests), "agreement", "distance" (the paper's),
+                "confidence", "difference" (of confidences), "threshold" (of confidence), or "combined" (the first
+                three).
             kind: "noise", "blur", "weather" or "digital" to learn from the holdout corruption of that kind alone, as
                 the paper does.
             among: the classes that can be the answer, where it is known that these are not all, as in ImageNet-R.
@@ -210,13 +211,13 @@ class Predictor:
         preprocess: MakeInput | None = None,
         batch: int = 100,
     ) -> Self:
-        """Read what `save` wrote, for the model that it was learned on.
+        """Read a predictor that `save` wrote, for the model that it was fitted on.
 
         Args:
             path: the file.
             model: the same model with the same weights and statistics.
             preprocess: as for `fit`.
-            batch: images at a time.
+            batch: the number of images to run at a time.
         """
         if not Path(path).is_file():
             raise CovshiftError(f"there is no predictor at {path}")

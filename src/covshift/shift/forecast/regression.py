@@ -20,8 +20,8 @@ class Calibration(NamedTuple):
     """A condition that a predictor was calibrated on, and what was measured on it.
 
     Attributes:
-        corruption: its name, or "clean".
-        severity: 1 to 5, or 0.
+        corruption: the name of the corruption, or "clean".
+        severity: the severity from 1 to 5; 0 for clean images.
         plain: the error of the model as it is.
         adapted: the error of the adapted model.
         signals: the value of each method's signal, under "plain judge", "adapted judge" and so on.
@@ -59,9 +59,9 @@ def fit_line(
 
     Args:
         conditions: the calibration conditions, the clean one first.
-        which: whose error.
-        method: whose signal.
-        kind: only conditions of this kind; the spread is then that around the line.
+        which: the model whose error is predicted: plain or adapted.
+        method: the method whose signals are used.
+        kind: the kind of conditions to use; the spread is then that around the line. None for all.
     """
     chosen = [each for each in conditions if kind is None or _kind(each) == kind]
     if len(chosen) < 2:

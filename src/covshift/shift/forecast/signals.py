@@ -21,7 +21,7 @@ class Scale(NamedTuple):
 
     Attributes:
         temperature: divides the adapted model's logits so that its confidence is about right on calibration data.
-        plain: the confidence below which the plain model is as often as it is wrong, on clean images.
+        plain: the threshold below which the plain model's confidence falls as often as it errs, on clean images.
         adapted: the same for the adapted model.
     """
 
@@ -88,7 +88,7 @@ def fit_scale(clean: Observation, seen: Sequence[Observation], labels: Tensor) -
 
 
 def minimise(function: Callable[[float], float], low: float, high: float) -> float:
-    """Return where a function with one minimum is least, to about a thousandth of the interval."""
+    """Return the minimum of a function with one minimum, to about a thousandth of the interval."""
     from scipy.optimize import minimize_scalar
 
     return float(minimize_scalar(function, bounds=(low, high), method="bounded", options={"xatol": 1e-3}).x)
