@@ -68,7 +68,7 @@ def table(
 
 @app.command(cls=Command)
 def status(run: _Folder, as_json: options.Json = False) -> None:
-    """Print how far a run is, or each run or shard in a folder.
+    """Print the progress of a run, or of each run or shard in a folder.
 
     Examples:
     covshift bench status runs/r18

@@ -99,7 +99,7 @@ def run(
     extend: bool,
     baseline: Path | None,
 ) -> str:
-    """Run what is left to run, and return the table; with a shard, only how far it is."""
+    """Run the cells that are left, and return the table; with a shard, only its progress."""
     from covshift.bench import summary
     from covshift.bench.engines.together import together
     from covshift.bench.engines.torchrun import is_first

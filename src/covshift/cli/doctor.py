@@ -20,7 +20,7 @@ def command(
     limit: Annotated[
         int | None,
         typer.Option(
-            min=1, metavar="NUMBER", help="Number of images to look at.", show_default="512; 128 if larger than 64 px"
+            min=1, metavar="NUMBER", help="Number of images to examine.", show_default="512; 128 if larger than 64 px"
         ),
     ] = None,
     device: Annotated[

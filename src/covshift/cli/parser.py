@@ -1,4 +1,4 @@
-"""How every command reads its words: errors in one line, commas between several values, new names for old ones."""
+"""The parser of every command: errors in one line, commas between several values, new names for old ones."""
 
 import re
 import shlex
@@ -15,7 +15,7 @@ MISTYPED = 2
 """Exit code of a command line that is not understood."""
 
 FOUND = 3
-"""Exit code of a command that worked, and found what a script has to know of."""
+"""Exit code of a command that worked, and found something that a script has to know."""
 
 STOPPED = 130
 """Exit code of a command that Ctrl-C has ended."""
@@ -29,7 +29,7 @@ class MistypedError(CovshiftError):
 
 @contextmanager
 def reporting_errors() -> Iterator[None]:
-    """Print an error that the user can mend as one line, not as a traceback."""
+    """Print an error that the user can fix as one line, not as a traceback."""
     try:
         yield
     except KeyboardInterrupt:

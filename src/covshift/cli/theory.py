@@ -54,7 +54,7 @@ def _table(n: float, shift: float, ratio: float, priors: Sequence[float], alpha:
     from covshift.shift.theory import bounds, expected
 
     moved = (0.0, 1.0, shift, ratio**2)
-    # A single image cannot be normalised by itself, so 0 is no choice of ours for it.
+    # A single image cannot be normalised by itself, so 0 is not offered for it.
     chosen = list(priors) or [prior for prior in _PRIORS if prior > 0 or n > 1]
     lower, upper = bounds(n, chosen, *moved, alpha)
     value, error = expected(n, chosen, *moved)

@@ -30,11 +30,11 @@ _SIZES = 64  # images whose size is checked
 
 
 class Case:
-    """What checks look at. A pass through the model is made once, when its result is first asked for.
+    """The model and images that checks examine. A pass through the model is made once, when it is first needed.
 
     Args:
         evaluator: the model, and a class-balanced, shuffled subset of the images, without those that are broken.
-        settings: of the run, or the defaults.
+        settings: the settings of the run, or the defaults.
         store: the run, if there is one.
         advance: called with the number of images that have just gone through the model.
     """
@@ -72,7 +72,7 @@ class Case:
         return self._trials[form]
 
     def explained(self, form: InputFormat) -> Trial:
-        """Return the same answers, with labels read in the way that explains most of them."""
+        """Return the model's answers with the labels read in the way that explains most of them."""
         if form not in self._explained:
             self._explained[form] = explained(self.trial(form), self.model.classes)
         return self._explained[form]
@@ -94,7 +94,7 @@ class Case:
 
     @cached_property
     def sizes(self) -> list[tuple[int, int]]:
-        """Width and height of some images as they are stored."""
+        """The width and height of some images as they are stored."""
         some = stored_sizes(self.data, self.condition, self.selection.indices[:_SIZES])
         # All of these may be broken.
         return some or stored_sizes(self.data, self.condition, self.selection.indices)

@@ -1,4 +1,4 @@
-"""Do images come to the model as in its training? Checks of normalisation, order of channels and size."""
+"""Checks that images reach the model as in its training: normalisation, order of channels, and size."""
 
 from dataclasses import replace
 from statistics import median
@@ -13,7 +13,7 @@ _BLURRED = 1.5  # times larger, and a picture is blurred for want of pixels
 
 
 def normalisation(case: Case) -> Finding:
-    """Return whether another common mean and std fit the weights better than those declared."""
+    """Check that no other common mean and std fit the weights better than those declared."""
     level, before, after = normalised(case)
     trials = judged(case, [before, after])
     errors = [trials[form].error for form in (before, after)]
@@ -37,7 +37,7 @@ def normalisation(case: Case) -> Finding:
 
 
 def channels(case: Case) -> Finding:
-    """Return whether red and blue have changed places."""
+    """Check that red and blue have not changed places."""
     level, before, _ = ordered(case)
     formats = [before, replace(before, swapped=True)]
     trials = judged(case, formats)
@@ -51,7 +51,7 @@ def channels(case: Case) -> Finding:
 
 
 def size(case: Case) -> Finding:
-    """Return whether images that were cropped once are resized again, or enlarged, or framed in black."""
+    """Check that images which were cropped once are not resized again, enlarged, or framed in black."""
     level, before, after = sized(case)
     preprocess = before.preprocess
     times = median(enlargement(preprocess, *sides) for sides in case.sizes)

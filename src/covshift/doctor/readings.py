@@ -1,4 +1,4 @@
-"""Labels may mean other classes to the model than to the data: the ways in which they do."""
+"""The ways in which labels may mean other classes to the model than to the data."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -13,12 +13,12 @@ _EACH = 4  # images of a class, at least, to learn from one half what the other 
 
 
 class Reading(NamedTuple):
-    """Labels taken for other classes than they say.
+    """An interpretation of labels as other classes of the model.
 
     Attributes:
-        name: in words.
-        remedy: what to do if this is how they are to be read.
-        classes: of the model, that each image would have.
+        name: the description of the reading in words.
+        remedy: the advice to the user if this is the right reading.
+        classes: the class of the model that each image would have.
     """
 
     name: str

@@ -47,7 +47,7 @@ class Locations:
         """Return the settings of a run.
 
         Raises:
-            CovshiftError: if data or weights are missing; the message names the option that takes them.
+            CovshiftError: if data or weights are missing; the message names the setting that takes them.
         """
         shared = {"limit": self.limit, "device": self.device}
         return {"model": self._model(job), **self._data(job.data), **job.settings, **shared}

@@ -97,7 +97,7 @@ def reproduce(
 def _announce(
     runs: dict[str, Settings], missing: dict[str, str], out: Path, where: Where, notify: Notify
 ) -> dict[str, Settings]:
-    """Report what cannot be run, and how long the rest takes; return the runs that are not done yet."""
+    """Report which runs cannot be made, and how long the others take; return the runs that are not done yet."""
     from covshift.reproduce.hours import hours
 
     for name, reason in missing.items():

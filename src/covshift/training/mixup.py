@@ -7,7 +7,7 @@ from torch.nn import functional as F
 from covshift.training.feed import TrainingBatch
 
 ALPHA = 0.7
-"""Of the beta distribution that the shares are drawn from: what Fixup's authors use for ImageNet."""
+"""Parameter of the beta distribution that the shares are drawn from, as Fixup's authors use it for ImageNet."""
 
 
 def mixup(batch: TrainingBatch, classes: int, rng: np.random.Generator) -> TrainingBatch:

@@ -34,7 +34,7 @@ class WorkerSetup:
 
     @property
     def own_settings(self) -> Settings:
-        """Return the settings with the threads of a worker and, where it takes no GPU, with the CPU as device."""
+        """The settings with the threads of a worker and, where it takes no GPU, with the CPU as device."""
         threads = self.settings.threads or max(1, int(self.where.cpus))
         # Ray hides no GPU from a worker that takes none.
         on_cpu = self.where.gpus == 0 and self.settings.device == "auto"

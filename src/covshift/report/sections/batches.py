@@ -45,7 +45,7 @@ def section(results: Sequence[Result], criterion: Criterion) -> Section:
 
 
 def _gridded(result: Result) -> bool:
-    """Whether there is more than one n to draw a line through."""
+    """Return whether there is more than one n to draw a line through."""
     return len({n for n, _ in _measured(result)}) > 1
 
 

@@ -119,8 +119,8 @@ class Predictor:
         chosen = names("holdout") if corruptions is None else tuple(dict.fromkeys(corruptions))
         if len(chosen) < 2:
             raise CovshiftError(
-                f"expected at least 2 holdout corruptions to fit on, got {len(chosen)}; one alone does not show how far "
-                "off the prediction is on another"
+                f"expected at least 2 holdout corruptions to fit on, got {len(chosen)}; one alone does not show how "
+                "far off the prediction is on another"
             )
         for name in chosen:
             category(name)  # raises for an unknown name
