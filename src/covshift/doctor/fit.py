@@ -18,8 +18,8 @@ class Fit(NamedTuple):
     Attributes:
         layer: the path of the layer in the model.
         distance: the distance between source statistics and those of the images, in standard deviations of the source:
-            the root of the mean over channels of the squared 2-Wasserstein distance between normal distributions. Images
-            like those of the training give 0.1 to 0.3, a wrong mean and std 0.5 and more.
+            the root of the mean over channels of the squared 2-Wasserstein distance between normal distributions.
+            Images like those of the training give 0.1 to 0.3, a wrong mean and std 0.5 and more.
     """
 
     layer: str

@@ -10,12 +10,11 @@ from torch import nn
 from covshift.models.checkpoint import load_weights, read_state
 from covshift.models.cifar import ResNet
 from covshift.models.imagenet import imagenet_resnet
+from covshift.models.preprocess import Colour
 from covshift.models.untrained import untrained
 from covshift.support.errors import CovshiftError, unknown
 
 WEIGHTS = Path(__file__).parent / "weights"
-
-Colour = tuple[float, float, float]
 
 
 class BuiltinNetwork(NamedTuple):

@@ -15,6 +15,9 @@ from torch import Tensor, nn
 
 from covshift.support.errors import CovshiftError, plural
 
+StateDict = dict[str, Tensor]
+"""The tensors of a model by name, as `state_dict()` returns them."""
+
 _WRAPPERS = ("state_dict", "model_state_dict", "model", "net")
 """Names under which training scripts keep the weights, beside their optimizer and the like."""
 

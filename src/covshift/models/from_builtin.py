@@ -6,8 +6,7 @@ from torch import nn
 
 from covshift.models.base import Model
 from covshift.models.builtin import BuiltinNetwork, names, open_network, without_weights
-from covshift.models.checkpoint import classes_in
-from covshift.models.open import State
+from covshift.models.checkpoint import StateDict, classes_in
 from covshift.models.preprocess import IMAGENET, Preprocess
 from covshift.models.query import KEYS
 from covshift.models.untrained import untrained
@@ -22,7 +21,7 @@ def load(uri: Uri) -> Model:
     return as_model(f"builtin:{uri.name}", open_network(uri.name))
 
 
-def architecture(uri: Uri, state: State, classes: int | None) -> Model:
+def architecture(uri: Uri, state: StateDict, classes: int | None) -> Model:
     """Return the same network, for other weights and as many classes as they have."""
     uri.check_query(*KEYS)
     opened = open_network(uri.name)

@@ -5,7 +5,7 @@ from types import ModuleType
 from torch import nn
 
 from covshift.models.base import Model
-from covshift.models.open import State
+from covshift.models.checkpoint import StateDict
 from covshift.models.preprocess import IMAGENET, Preprocess
 from covshift.models.query import KEYS
 from covshift.support.errors import CovshiftError, unknown
@@ -33,7 +33,7 @@ def load(uri: Uri) -> Model:
     return Model(text, module, preprocess)
 
 
-def architecture(uri: Uri, state: State, classes: int | None) -> Model:
+def architecture(uri: Uri, state: StateDict, classes: int | None) -> Model:
     """Return the model that the factory builds; the factory itself decides on the number of classes."""
     if classes is not None:
         raise CovshiftError(f"classes= has no effect on {uri.text}; let the function build the model for {classes}")

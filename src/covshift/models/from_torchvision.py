@@ -9,8 +9,7 @@ import torch
 from torch import nn
 
 from covshift.models.base import Model
-from covshift.models.checkpoint import classes_in, read_state
-from covshift.models.open import State
+from covshift.models.checkpoint import StateDict, classes_in, read_state
 from covshift.models.preprocess import IMAGENET, Preprocess
 from covshift.models.query import KEYS
 from covshift.models.untrained import untrained
@@ -60,7 +59,7 @@ def load(uri: Uri) -> Model:
     return Model(f"torchvision:{name}/{weights.name}", _download(name, weights), _preprocess(weights))
 
 
-def architecture(uri: Uri, state: State, classes: int | None) -> Model:
+def architecture(uri: Uri, state: StateDict, classes: int | None) -> Model:
     """Return the model without its weights, with as many classes, heads and patches as the checkpoint has."""
     uri.check_query(*KEYS)
     name, weights = _resolve(uri)

@@ -4,9 +4,8 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import Protocol, cast
 
-from torch import Tensor
-
 from covshift.models.base import Model
+from covshift.models.checkpoint import StateDict
 from covshift.models.query import preprocessing
 from covshift.support.errors import CovshiftError, unknown
 from covshift.support.uri import Uri, parse
@@ -27,7 +26,6 @@ A new source is a line here and a module with the functions of `ModelSource`.
 LISTED = ("builtin", "torchvision", "zoo")
 """The sources whose models are listed unless another one is asked for."""
 
-State = dict[str, Tensor]
 
 _EXAMPLE = "torchvision:resnet50"
 
@@ -38,7 +36,7 @@ class ModelSource(Protocol):
     def load(self, uri: Uri) -> Model:
         """Return the model with its weights; the query's settings of the preprocessing are not applied yet."""
 
-    def architecture(self, uri: Uri, state: State, classes: int | None) -> Model:
+    def architecture(self, uri: Uri, state: StateDict, classes: int | None) -> Model:
         """Return the model without its weights, made to take those of a checkpoint."""
 
 
@@ -85,7 +83,7 @@ def open_model(
     return model
 
 
-def open_architecture(uri: str, state: State, classes: int | None = None) -> Model:
+def open_architecture(uri: str, state: StateDict, classes: int | None = None) -> Model:
     """Build the model that a URI names, for the weights of a checkpoint, which are not loaded into it yet."""
     parsed = parse(uri, "model", _EXAMPLE)
     opener = source(parsed)

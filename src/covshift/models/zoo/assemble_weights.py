@@ -7,11 +7,11 @@ that one walk over a scope tells which tensor is whose.
 import re
 from pathlib import Path
 
-from covshift.models.checkpoint import read_state
+from covshift.models.checkpoint import StateDict, read_state
 from covshift.models.preprocess import Preprocess
 from covshift.models.untrained import untrained
 from covshift.models.zoo.assemble import AssembleResNet, ConvNorm, Select
-from covshift.models.zoo.entry import Entry, State
+from covshift.models.zoo.entry import Entry
 from covshift.models.zoo.tensorflow import is_tensorflow, read_tensors
 
 _ROOT = "resnet_model"
@@ -52,7 +52,7 @@ def _norm(own: str, scope: str) -> dict[str, str]:
     return {f"{own}.{ours}": f"{scope}/{theirs}" for ours, theirs in _NORM.items()}
 
 
-def read_assemble(path: Path) -> State:
+def read_assemble(path: Path) -> StateDict:
     """Return the weights from TensorFlow's checkpoint, or from a file of torch with our names."""
     if not is_tensorflow(path):
         return read_state(path)

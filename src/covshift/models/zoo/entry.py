@@ -4,12 +4,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from torch import Tensor, nn
+from torch import nn
 
-from covshift.models.checkpoint import read_state
+from covshift.models.checkpoint import StateDict, read_state
 from covshift.models.preprocess import IMAGENET, Preprocess
-
-State = dict[str, Tensor]
 
 
 @dataclass(frozen=True)
@@ -71,8 +69,8 @@ class Entry:
     citation: str
     files: tuple[File, ...] = ()
     preprocess: Preprocess = IMAGENET
-    read: Callable[[Path], State] = read_state
-    rename: Callable[[State], State] = lambda state: state
+    read: Callable[[Path], StateDict] = read_state
+    rename: Callable[[StateDict], StateDict] = lambda state: state
     note: str = ""
     recipe: str = ""
     page: str = ""

@@ -8,8 +8,9 @@ from functools import partial
 
 from torch import nn
 
+from covshift.models.checkpoint import StateDict
 from covshift.models.preprocess import IMAGENET
-from covshift.models.zoo.entry import Entry, State, published
+from covshift.models.zoo.entry import Entry, published
 
 FILES = {
     "alexnet": "alexnet-owt-7be5be79",
@@ -64,7 +65,7 @@ def build(name: str) -> nn.Module:
     return make(name)
 
 
-def _undotted(state: State) -> State:
+def _undotted(state: StateDict) -> StateDict:
     """Return the names of DenseNet's layers since module names may have no dots: norm.1 has become norm1."""
     return {re.sub(r"(denselayer\d+\.(?:norm|conv))\.(\d)\.", r"\1\2.", key): value for key, value in state.items()}
 
