@@ -136,7 +136,7 @@ def _folded(module: nn.Module, pairs: list[Pair]) -> nn.Module:
 
 
 def _is_plain(module: nn.Module) -> bool:
-    """Return whether a layer does what its class says: it has no hooks, and numbers precise enough to multiply."""
+    """Return whether a layer does no more than its class: it has no hooks, and numbers precise enough to multiply."""
     weight = module.weight
     hooked = any(getattr(module, name, None) for name in ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks"))
     return not hooked and (weight is None or (isinstance(weight, Tensor) and weight.dtype in _PRECISE))

@@ -16,7 +16,7 @@ BUILTIN_SUITE = Path(__file__).with_name("builtin.yaml")
 
 
 def read_runs(given: dict[str, Any], file: Path | None = None) -> dict[str, Settings]:
-    """Return the settings of each run: what was `given`, over what a YAML file says of it, over what it says of all.
+    """Return the settings of each run: `given` ones override those of the YAML file, and a run's own the shared ones.
 
     Args:
         given: the settings from the command line.

@@ -29,7 +29,7 @@ def command(
     ] = False,
     as_json: options.Json = False,
 ) -> None:
-    """Bound the distance to the target that is expected when n images meet a prior of N.
+    """Bound the expected distance to the target for n images and a prior of N.
 
     The distance is E[W²], the bounds are those of the paper's Proposition 1.
 

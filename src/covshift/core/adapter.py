@@ -3,7 +3,7 @@
 The model's layers stay the objects they are. Before each of them runs, a hook measures its input, mixes what it
 measured with the source statistics by Eq. 3 of the paper, and writes the result into the layer's own running buffers;
 the layer's own eval-mode forward does the rest. How much the source counts, and what is carried from batch to batch,
-is the policy's to say. Threads that share the model take turns, from the first hook of a pass to its last.
+is up to the policy. Threads that share the model take turns, from the first hook of a pass to its last.
 """
 
 import sys
@@ -169,7 +169,7 @@ class Adapter:
             return x
         if len(x) % images:
             raise CovshiftError(
-                f"layer {layer.path!r} has {len(x)} rows for {images} images, which cannot be told apart; "
+                f"layer {layer.path!r} has {len(x)} rows for {images} images, which cannot be assigned to images; "
                 "leave this layer out with layers=, or use Batch without size="
             )
         groups = measure_groups(x, images, size)

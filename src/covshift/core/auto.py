@@ -40,7 +40,7 @@ def chance_of_batch(x: Tensor, images: int, *, sync: bool) -> Tensor:
     """Return the variance by chance of the mean of all of `x`, over all ranks if `sync`; [channels]."""
     channels = x.shape[1]
     if images:
-        # Rows that cannot be told apart by image count as images.
+        # Rows that cannot be assigned to images count as images themselves.
         images = images if len(x) % images == 0 else len(x)
         means, quarters = _of_images(x, images)
         between, within = means.var(0, correction=0), quarters.mean(0)
@@ -76,7 +76,7 @@ def _of_images(x: Tensor, images: int) -> tuple[Tensor, Tensor]:
     """Return each image's mean and the variance of a quarter's mean, by channel; NaN where it has no quarters."""
     x = x.detach()
     if len(x) > images:
-        # Several rows are one image: tokens, say. They take the place of the quarters.
+        # Several rows are one image, such as tokens. They take the place of the quarters.
         rows = x.flatten(2).mean(2) if x.ndim > 2 else x
         parts = rows.unflatten(0, (images, -1)).transpose(1, 2)
     elif x.ndim == 3:

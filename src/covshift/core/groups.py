@@ -15,7 +15,7 @@ def measure_groups(x: Tensor, images: int, size: int) -> list[Moments]:
     """Return the moments of each group of `size` consecutive images, in at most two entries: full groups and the rest.
 
     Args:
-        x: [rows, channels, ...]; an image is one row, or a run of rows (tokens, say), as long for every image.
+        x: [rows, channels, ...]; an image is one row, or a run of rows such as tokens, equally long for every image.
         images: the number of images that `x` is made of.
         size: the number of images in a group; the last group may have fewer.
 

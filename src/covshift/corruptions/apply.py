@@ -41,7 +41,7 @@ def corrupt(
     (32, 32, 3)
 
     The result for an image depends on the seed, the corruption, the severity and the image's index in the data set,
-    and on nothing else. So say which images these are when they are not the first ones:
+    and on nothing else. So pass `indices` when these are not the first images:
 
     >>> batch = np.stack([image] * 4)
     >>> whole = corrupt(batch, "gaussian_noise", 5)
@@ -150,8 +150,8 @@ def _check_array(array: Array, shape: tuple[int, ...], layout: str, channels: in
     if array.ndim not in (3, 4) or shape[channels] != 3:
         other = -3 if channels == -1 else -1
         moved = array.ndim in (3, 4) and shape[other] == 3
-        mend = "move the channels there" if moved else "repeat a grey channel thrice, drop an alpha channel"
-        raise CovshiftError(f"expected RGB images, {layout}, got shape {shape}; {mend}")
+        advice = "move the channels there" if moved else "repeat a grey channel thrice, drop an alpha channel"
+        raise CovshiftError(f"expected RGB images, {layout}, got shape {shape}; {advice}")
     height, width = (shape[-3], shape[-2]) if channels == -1 else (shape[-2], shape[-1])
     if min(height, width) < SMALLEST:
         raise CovshiftError(

@@ -21,7 +21,7 @@ SETTINGS = "covshift-corrupt.json"
 """Name of the file in a tree that records how its pictures were made."""
 
 BLOCK = 64
-"""Pictures handed out at a time: an error stops the run soon, and a large data set is no large queue."""
+"""Number of pictures queued at a time: an error stops the run soon, and a large data set needs no large queue."""
 
 
 class TreeSettings(NamedTuple):

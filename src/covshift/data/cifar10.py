@@ -171,11 +171,11 @@ def _store(cache: Path, source: Path) -> None:
                     images, labels = read_split(folder, split, advance)
             except CovshiftError as error:  # the error names an unpacked file, which the user has not seen
                 raise CovshiftError(str(error).replace(str(folder), str(source))) from error
-            found = _digest((images, labels.astype(np.uint8)))
-            if found != DIGESTS[split]:
+            digest = _digest((images, labels.astype(np.uint8)))
+            if digest != DIGESTS[split]:
                 raise CovshiftError(
                     f"expected the published {split} images of CIFAR-10 in {source} (SHA-256 {DIGESTS[split][:12]}), "
-                    f"got {len(images)} others ({found[:12]}); get a fresh copy"
+                    f"got {len(images)} others ({digest[:12]}); get a fresh copy"
                 )
             for file, array in zip(_files(cache, split), (images, labels), strict=True):
                 with replacing(file) as part, part.open("wb") as stream:

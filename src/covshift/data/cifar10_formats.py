@@ -82,7 +82,7 @@ class _Arrays(pickle.Unpickler):
 def _read_sprite(file: Path) -> ImagesAndLabels:
     """Return a PNG whose rows are the pictures, with the labels of all batches in one JSON file beside it."""
     labels = json.loads((file.parent / f"{file.name.split('_')[0].replace('data', 'train')}_lables.json").read_text())
-    limit, Image.MAX_IMAGE_PIXELS = Image.MAX_IMAGE_PIXELS, None  # ten million pixels are no attack here
+    limit, Image.MAX_IMAGE_PIXELS = Image.MAX_IMAGE_PIXELS, None  # ten million pixels are not an attack here
     try:
         with Image.open(file) as picture:
             images = np.asarray(picture.convert("RGB")).reshape(-1, 32, 32, 3)

@@ -96,7 +96,7 @@ def search(
         check_prior(prior)
     policies = {float(prior): Batch(prior=prior, size=size) for prior in grid}
     at_once = size * max(1, batch // size)
-    first = next(iter(Batches(images, preprocess, 2)))  # says what preprocess does
+    first = next(iter(Batches(images, preprocess, 2)))  # shows what preprocess returns
     settings = [digest(module), _digest(images, truth, first), size, sorted(policies), chosen, list(severities), seed]
     key = hashlib.sha256(json.dumps(settings).encode()).hexdigest()[:16]
     if (known := _read(cache).get(key)) is not None:
@@ -105,10 +105,10 @@ def search(
     cells = [(name, level) for name in chosen for level in severities]
     with progress_bar("searching N", len(cells) * len(policies), enabled=progress) as advance, torch.inference_mode():
         for name, level in cells:
-            shown = Batches(corrupt(images, name, level, seed=seed), preprocess, at_once)
+            batches = Batches(corrupt(images, name, level, seed=seed), preprocess, at_once)
             for prior, policy in policies.items():
                 with adapt(module, policy):
-                    answers = torch.cat([check_logits(call_model(module, part)).argmax(1) for part in shown])
+                    answers = torch.cat([check_logits(call_model(module, part)).argmax(1) for part in batches])
                 wrong[prior] += int((answers != truth).sum())
                 advance(1)
     errors = {prior: number / (len(cells) * len(truth)) for prior, number in wrong.items()}

@@ -14,7 +14,7 @@ from covshift.support.errors import CovshiftError, plural
 TRIES = 3
 """Number of times that a cell is tried before it is given up."""
 
-_PATIENCE = 30.0  # seconds without any worker until the user is told what is waited for
+_PATIENCE = 30.0  # seconds without any worker until the user is told why
 
 
 @dataclass
@@ -30,8 +30,8 @@ class WorkerPool:
     """The workers of a run: as many as were requested, or as the cluster has room for.
 
     Args:
-        job: what the workers are told.
-        say: tell the user something.
+        job: everything that a worker has to know.
+        say: a function that prints a line for the user.
     """
 
     def __init__(self, job: WorkerSetup, say: Callable[[str], None]) -> None:

@@ -37,7 +37,7 @@ def joined() -> Iterator[None]:
         yield
         return
     backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
-    # A rank that dies ends the others through torchrun; that a cell takes long is no reason to.
+    # A rank that dies ends the others through torchrun; a cell that takes long does not.
     dist.init_process_group(backend, timeout=timedelta(hours=6))
     try:
         yield

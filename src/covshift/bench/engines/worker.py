@@ -21,7 +21,7 @@ class WorkerSetup:
         settings: the settings of the run.
         model_digest, data_digest: the digests of model and data in the command; workers must open the same.
         folder: the folder that relative paths in the settings start from.
-        environment: variables that say where covshift keeps its files.
+        environment: the environment variables that name the folders of covshift's files.
         where: the resources of a worker.
     """
 

@@ -133,8 +133,8 @@ class Predictor:
         seen = []
         with progress_bar("calibrating", len(cells), enabled=progress) as advance:
             for name, level in cells:
-                given = clean if name == "clean" else corrupt(clean, name, level, seed=seed)
-                seen.append(observe(module, Batches(given, make_input, batch)))
+                corrupted = clean if name == "clean" else corrupt(clean, name, level, seed=seed)
+                seen.append(observe(module, Batches(corrupted, make_input, batch)))
                 if (highest := int(truth.max())) >= (classes := seen[-1].plain.shape[1]):
                     raise CovshiftError(f"expected labels below {classes}, the model's classes, got {highest}")
                 advance(1)
