@@ -79,7 +79,7 @@ def test_what_cannot_be_merged(tmp_path):
     one = stored(tmp_path / "one", a_row("fog/3/none", wrong=7))
     with pytest.raises(CovshiftError, match=r"another result for fog/3/none.* top1_errors is 8, not 7"):
         merge_runs([one, stored(tmp_path / "two", a_row("fog/3/none", wrong=8))], tmp_path / "out")
-    with pytest.raises(CovshiftError, match=r"no part of the same run.* seed is 0 there and 1 here"):
+    with pytest.raises(CovshiftError, match=r"not a part of the same run.* seed is 0 there and 1 here"):
         merge_runs([one, stored(tmp_path / "three", seed=1)], tmp_path / "out")
     with pytest.raises(CovshiftError, match="there is no run in"):
         merge_runs([one, tmp_path / "nothing"], tmp_path / "out")

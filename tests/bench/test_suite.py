@@ -60,7 +60,7 @@ def test_the_built_in_benchmark_on_more_images_has_a_folder_of_its_own():
     ("content", "words"),
     [
         ("- a\n", "expected settings"),
-        ("a: [", "no YAML"),
+        ("a: [", "not valid YAML"),
         (None, "cannot read"),
         ("runs: [a]\n", "expected runs in"),
         ("runs: {}\n", "expected runs in"),
