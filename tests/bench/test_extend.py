@@ -212,7 +212,7 @@ def test_methods_are_written_and_read():
         "twice:strength=x": "expected a method such as",
         "twice:power=2": "takes no power",
         "plain:power=2": "cannot make the policy of method 'plain:power=2'",
-        "plain:decay=2": "decay is a factor",
+        "plain:decay=2": "expected decay to be a factor",
         "twise": "did you mean 'twice'",
     }.items():
         with pytest.raises(CovshiftError, match=words):

@@ -98,7 +98,7 @@ def test_policies_that_cannot_be():
     ):
         on._model(images(2))
     with (
-        pytest.raises(CovshiftError, match=r"Fixed starts anew .* only a Stream"),
+        pytest.raises(CovshiftError, match=r"Fixed starts afresh .* only a Stream"),
         covshift.adapt(tiny(), Fixed(1)) as on,
     ):
         on.state = on.state

@@ -1,4 +1,4 @@
-"""The benchmark: what a model loses under corruptions, and what adapting gives back."""
+"""The benchmark: the error of a model under corruptions, without and with adaptation."""
 
 from covshift.bench.methods import Method, register
 from covshift.bench.results.frame import frame

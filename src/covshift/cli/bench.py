@@ -68,7 +68,7 @@ def table(
 
 @app.command(cls=Command)
 def status(run: _Folder, as_json: options.Json = False) -> None:
-    """Print how far a run is, or each run or shard in a folder.
+    """Print the progress of a run, or of each run or shard in a folder.
 
     Examples:
     covshift bench status runs/r18
@@ -112,6 +112,6 @@ def merge(
     covshift bench merge part-a part-b --out runs/r18
     """
     from covshift.bench import summary
-    from covshift.bench.results.merge import merge as put_together
+    from covshift.bench.results.merge import merge_runs
 
-    typer.echo("\n\n".join(map(summary.status, put_together(runs, out))))
+    typer.echo("\n\n".join(map(summary.status, merge_runs(runs, out))))

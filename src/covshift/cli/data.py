@@ -12,7 +12,7 @@ from covshift.cli import options
 from covshift.cli.parser import FOUND, Command, Group
 
 if TYPE_CHECKING:
-    from covshift.data.catalog import Source
+    from covshift.data.catalog import CatalogEntry
 
 
 class _Data(Group):
@@ -80,7 +80,7 @@ def check(
         raise typer.Exit(FOUND)
 
 
-def _print_table(sources: "Sequence[Source]") -> None:
+def _print_table(sources: "Sequence[CatalogEntry]") -> None:
     from rich.console import Console
     from rich.table import Table
 

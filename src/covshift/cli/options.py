@@ -122,7 +122,7 @@ def choose_form(**wanted: bool) -> str:
 def place(
     engine: str, address: str | None, workers: int | None, cpus: float, gpus: float | None, shard: str | None
 ) -> "Where":
-    """Return where to compute."""
+    """Return the engine and its resources, as the options choose them."""
     from covshift.bench.engines import where
 
     part = where.Shard.parse(shard) if shard else None
@@ -135,5 +135,5 @@ def write_text(text: str) -> None:
 
 
 def write_error(line: str) -> None:
-    """Print a line on progress or trouble, to stderr."""
+    """Print a line on progress or problems to stderr."""
     typer.echo(as_options(line), err=True)

@@ -17,7 +17,7 @@ from covshift.support.arrays import Array
 from covshift.support.errors import CovshiftError, unknown
 from covshift.support.plugins import is_same_code
 
-Which = Literal["test", "holdout", "all", "registered"]
+CorruptionGroup = Literal["test", "holdout", "all", "registered"]
 Corruption = Callable[[Array, Any, Rng], Array]
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -58,7 +58,7 @@ class _Registered(NamedTuple):
 _REGISTERED: dict[str, _Registered] = {}
 
 
-def names(which: Which = "test") -> tuple[str, ...]:
+def names(which: CorruptionGroup = "test") -> tuple[str, ...]:
     """Return the names of corruptions, the published ones in the published order.
 
     Args:

@@ -6,11 +6,11 @@ from numbers import Integral, Real
 
 
 class CovshiftError(Exception):
-    """Something a user can mend; the message says what was expected, what came and what to do."""
+    """An error that a user can fix; the message says what was expected, what came instead and what to do."""
 
 
 class Stopped(CovshiftError):  # noqa: N818
-    """The user pressed Ctrl-C; the message says what is kept and how to go on."""
+    """The end of a run by Ctrl-C; the message says what is kept and how to resume."""
 
 
 _LISTED = 40
@@ -18,7 +18,7 @@ _LISTED = 40
 
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> CovshiftError:
-    """The error for a name that nobody knows, with the nearest known one.
+    """Return the error for an unknown name, which suggests the nearest known one.
 
     >>> unknown("corruption", "gausian_noise", ["fog", "gaussian_noise"])
     CovshiftError("unknown corruption 'gausian_noise'; did you mean 'gaussian_noise'?")
@@ -31,7 +31,7 @@ def unknown(kind: str, name: str, known: Iterable[str]) -> CovshiftError:
 
 
 def is_number(value: object, *, whole: bool = False) -> bool:
-    """Whether this is a number, of Python or of NumPy.
+    """Return whether this is a number of Python or of NumPy.
 
     >>> is_number(2.5), is_number(2.5, whole=True), is_number("8")
     (True, False, False)
@@ -40,7 +40,7 @@ def is_number(value: object, *, whole: bool = False) -> bool:
 
 
 def plural(number: int, noun: str) -> str:
-    """A number of things in words.
+    """Return a number with its noun, in the plural where it is not 1.
 
     >>> plural(1, "layer"), plural(20, "layer"), plural(2, "class")
     ('1 layer', '20 layers', '2 classes')

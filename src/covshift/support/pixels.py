@@ -15,7 +15,7 @@ Images = NDArray[np.uint8] | Tensor
 
 
 MakeInput = Callable[[Tensor], Tensor]
-"""A function that makes a model's input of a batch of uint8 images, torch NCHW."""
+"""A function that turns a batch of uint8 images, torch NCHW, into a model's input."""
 
 
 def is_pixels(images: object) -> bool:

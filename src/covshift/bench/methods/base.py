@@ -1,4 +1,4 @@
-"""`Method`: what is run on the images of a condition, and how it is written on the command line and in results."""
+"""`Method`: what is run on the images of a condition, and how it is written in settings and in results."""
 
 import math
 from abc import ABC, abstractmethod
@@ -8,7 +8,7 @@ from inspect import get_annotations
 from typing import Any, ClassVar, Literal, Self, get_args, get_type_hints
 
 from covshift.bench.evaluation import Evaluation
-from covshift.data.selection import Shown
+from covshift.data.selection import ConditionImages
 from covshift.support.errors import CovshiftError
 
 Prior = float | Literal["auto"]
@@ -50,7 +50,7 @@ class Method(ABC):
 
     @property
     def name(self) -> str:
-        """How it is written, and what results are filed under."""
+        """The text that a user writes for the method, and that results are stored under."""
         values = {key: getattr(self, name) for key, name in self.takes().items()}
         written = ",".join(f"{key}={value_text(value)}" for key, value in values.items() if value is not None)
         return f"{self.word}:{written}" if written else self.word
@@ -73,7 +73,7 @@ class Method(ABC):
         """Return a method for each N to choose from; none where N is not to be chosen."""
         return []
 
-    def in_step(self, shown: Shown) -> bool:
+    def in_step(self, images: ConditionImages) -> bool:
         """Return whether ranks wait for each other's statistics at every batch, so that none can fail alone."""
         return False
 

@@ -11,7 +11,7 @@ from covshift.bench.methods.base import Method, Prior, as_number, as_whole, valu
 from covshift.bench.methods.names import PARTIAL_PRIOR
 from covshift.core.adapter import adapt
 from covshift.core.policies import Stream, check_policy
-from covshift.data.selection import Shown
+from covshift.data.selection import ConditionImages
 from covshift.support.errors import CovshiftError, is_number
 
 
@@ -22,17 +22,17 @@ class FollowingMethod(Method):
     def policy(self) -> Any:
         """Return a new policy for `covshift.adapt`."""
 
-    def in_step(self, shown: Shown) -> bool:
+    def in_step(self, images: ConditionImages) -> bool:
         """Return whether every rank gets some of every n images."""
-        return shown.spread(self.n or 1)
+        return images.spread(self.n or 1)
 
     def run(self, on: Evaluation) -> None:
         """Show n images after the other to the model, with the policy's adapter on it."""
         n, policy = self.n or 1, copy(self.policy())
         # Where n images do not go round, one rank has all of them, and the others have no statistics to wait for.
-        object.__setattr__(policy, "sync", on.shown.spread(n))
+        object.__setattr__(policy, "sync", on.images.spread(n))
         with adapt(on.model.module, policy):
-            on.run(on.shown.in_turn(n))
+            on.run(on.images.in_turn(n))
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,9 @@ from typing import NamedTuple
 import numpy as np
 
 from covshift.corruptions import category
-from covshift.shift.forecast.observe import Which
-from covshift.shift.forecast.signals import Method, signals_of
-from covshift.shift.theory import Array
+from covshift.shift.forecast.observe import WhichModel
+from covshift.shift.forecast.signals import PredictionMethod, signals_of
+from covshift.shift.theory import Doubles
 from covshift.support.errors import CovshiftError
 
 _RIDGE = 0.1  # in units of signals with a standard deviation of 1
@@ -20,8 +20,8 @@ class Calibration(NamedTuple):
     """A condition that a predictor was calibrated on, and what was measured on it.
 
     Attributes:
-        corruption: its name, or "clean".
-        severity: 1 to 5, or 0.
+        corruption: the name of the corruption, or "clean".
+        severity: the severity from 1 to 5; 0 for clean images.
         plain: the error of the model as it is.
         adapted: the error of the adapted model.
         signals: the value of each method's signal, under "plain judge", "adapted judge" and so on.
@@ -49,7 +49,9 @@ class Line(NamedTuple):
         return error, _SIGMAS * math.sqrt(self.spread**2 + counted * (1 - counted) / images)
 
 
-def fit_line(conditions: Sequence[Calibration], which: Which, method: Method, kind: str | None = None) -> Line:
+def fit_line(
+    conditions: Sequence[Calibration], which: WhichModel, method: PredictionMethod, kind: str | None = None
+) -> Line:
     """Fit the line of one method.
 
     Confidence and threshold stand for the error themselves, and the difference of confidences is added to the clean
@@ -57,9 +59,9 @@ def fit_line(conditions: Sequence[Calibration], which: Which, method: Method, ki
 
     Args:
         conditions: the calibration conditions, the clean one first.
-        which: whose error.
-        method: whose signal.
-        kind: only conditions of this kind; the spread is then that around the line.
+        which: the model whose error is predicted: plain or adapted.
+        method: the method whose signals are used.
+        kind: the kind of conditions to use; the spread is then that around the line. None for all.
     """
     chosen = [each for each in conditions if kind is None or _kind(each) == kind]
     if len(chosen) < 2:
@@ -90,7 +92,7 @@ def _kind(condition: Calibration) -> str:
     return "clean" if condition.corruption == "clean" else category(condition.corruption)
 
 
-def _regress(signals: Array, errors: Array) -> tuple[float, Array]:
+def _regress(signals: Doubles, errors: Doubles) -> tuple[float, Doubles]:
     """Return intercept and slopes of least squares, with a little ridge: the signals are correlated."""
     moved, spread = signals - signals.mean(0), signals.std(0)
     if not (spread > 1e-6).any():
