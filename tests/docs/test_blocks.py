@@ -34,7 +34,7 @@ ALONE = {"README.md", "tutorial.md"}  # their Python takes nothing for granted
 
 
 @pytest.mark.parametrize("page", of_pages("python"))
-def test_python(page, names):
+def test_python(page, names, capsys):
     names = {} if page.name in ALONE else names
     for block in blocks(page, "python"):
         where = f"{page.name}:{block.line}"
@@ -47,6 +47,12 @@ def test_python(page, names):
             Path(block.file).write_text(block.code)
         elif not block.needs:
             exec(code, names)
+    if page.name == "tutorial.md":
+        shown = percentages("".join(block.code for block in blocks(page, "text") if not block.code.startswith("file:")))
+        printed = percentages(capsys.readouterr().out)
+        assert [label for label, _ in printed] == [label for label, _ in shown]
+        # Training differs with the number of threads, and so do the errors: up to 5 points have been seen.
+        assert [error for _, error in printed] == pytest.approx([error for _, error in shown], abs=8)
 
 
 @pytest.mark.parametrize("page", of_pages("sh"))
@@ -76,6 +82,11 @@ def test_every_page_is_in_the_navigation():
     listed = set(re.findall(r"[\w/-]+\.md", (ROOT / "mkdocs.yml").read_text()))
     pages = {str(page.relative_to(ROOT / "docs")) for page in (ROOT / "docs").rglob("*.md")}
     assert pages | {"reference/commands.md"} == listed
+
+
+def percentages(text: str) -> list[tuple[str, float]]:
+    """Return what lines such as "clean: 8.7 %" say."""
+    return [(label, float(error)) for label, error in re.findall(r"^(.+): ([\d.]+) %$", text, re.MULTILINE)]
 
 
 def codes(arguments: list[str]) -> set[int]:
