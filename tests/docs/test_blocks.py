@@ -74,6 +74,12 @@ def test_shell(page, place):
                     assert done.exit_code in codes(arguments), f"{page.name}:{block.line}: {command}\n{done.output}"
 
 
+def test_the_page_on_theory_shows_what_the_command_prints():
+    page = ROOT / "docs" / "explanation" / "theory.md"
+    (command,), (text,) = commands(blocks(page, "sh")[0].code), blocks(page, "text")
+    assert CliRunner().invoke(app, shlex.split(command)[1:]).output == text.code
+
+
 def test_the_readme_is_short():
     assert len((ROOT / "README.md").read_text().splitlines()) < 120
 
