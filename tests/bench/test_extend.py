@@ -52,7 +52,7 @@ def forget():
 def here(tmp_path, monkeypatch) -> Path:
     """A folder with a model, data, and the page's example as mine.py."""
     monkeypatch.chdir(workplace(tmp_path))
-    (example,) = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+    (example,) = re.findall(r"^```python title=\"mine.py\"\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)
     (tmp_path / "mine.py").write_text(example)
     return tmp_path
 
