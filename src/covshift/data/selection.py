@@ -78,7 +78,8 @@ class Selection:
         prepare: the function that resizes and crops an image.
         corruption_settings: how corrupted images are made, where they are not stored.
         memory: the number of bytes for decoded images, half for clean ones, half for those of a condition.
-        skip_broken: whether to leave out pictures that cannot be read; by default the first one raises an error.
+        skip_broken: whether to leave out pictures that cannot be read; otherwise the first one raises an error, which
+            names this setting, unless it is None because the user has no such choice.
     """
 
     def __init__(
@@ -89,7 +90,7 @@ class Selection:
         *,
         corruption_settings: CorruptionSettings | None = None,
         memory: float = 2**30,
-        skip_broken: bool = False,
+        skip_broken: bool | None = None,
     ) -> None:
         self.data = data
         self.indices = list(indices)
@@ -169,7 +170,8 @@ class Selection:
         images = self.data.read(condition, indices, self._prepare)
         for image in images:
             if isinstance(image, CovshiftError) and not self._skip_broken:
-                raise CovshiftError(f"{image}; repair or remove it, or leave it out with `skip_broken=True`") from image
+                choice = "" if self._skip_broken is None else ", or leave it out with `skip_broken=True`"
+                raise CovshiftError(f"{image}; repair or remove it{choice}") from image
         return [None if isinstance(image, CovshiftError) else image for image in images]
 
 

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from covshift.bench.methods import PARTIAL_PRIOR
 from covshift.bench.results.records import SCHEMA, Row, Run, RunFolder, read_run
 from covshift.bench.results.same import check_same, check_settings, join_settings
-from covshift.support.errors import CovshiftError
+from covshift.support.errors import CovshiftError, plural
 from covshift.support.files import replacing
 from covshift.support.locks import locks
 
@@ -39,6 +39,9 @@ class Store:
         self._names: set[str] = set()
         self._read_to = 0
         self._lock = locks(folder / _LOCK)
+
+    def __repr__(self) -> str:
+        return f"Store({str(self.folder)!r}, {plural(len(self.rows()), 'row')})"
 
     @classmethod
     def create(cls, folder: Path, run: Run, *, extend: bool = False) -> "Store":
