@@ -129,8 +129,8 @@ def test_a_run_is_extended(tmp_path):
     ("content", "words"),
     [
         (None, "there is no run"),
-        ("", "no run of schema"),
-        ('{"settings": {}}', "no run of schema"),
+        ("", "not a valid run of schema"),
+        ('{"settings": {}}', "not a valid run of schema"),
         (a_run().model_copy(update={"schema_version": 9}).model_dump_json(), "has schema 9"),
     ],
 )
