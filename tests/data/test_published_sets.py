@@ -182,7 +182,7 @@ def test_a_run_says_what_objectnet_forbids_and_records_the_count(tmp_path, monke
         "nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 1000))\n"
     )
     monkeypatch.chdir(tmp_path)
-    from covshift.bench import frame, run
+    from covshift.bench import run
 
     settings = {"model": "py:thousand:net", "data": f"objectnet:{tmp_path}", "size": 16, "corruptions": "none"}
     torch.manual_seed(0)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from covshift.cli.parser import as_options
-from covshift.support.errors import CovshiftError
+from covshift.support.errors import CovshiftError, printable
 
 if TYPE_CHECKING:
     from covshift.bench.engines.where import Where
@@ -131,4 +131,4 @@ def place(
 
 def write_error(line: str) -> None:
     """Print a line on progress or trouble, to stderr."""
-    typer.echo(as_options(line), err=True)
+    typer.echo(printable(as_options(line)), err=True)
