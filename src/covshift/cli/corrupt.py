@@ -36,7 +36,7 @@ def command(
         str, typer.Option(help="Ice of frost: procedural, published, or a folder of textures.")
     ] = "procedural",
     plugins: options.Plugin = None,
-    skip_broken: Annotated[bool, typer.Option("--skip-broken", help="Leave out pictures that cannot be read.")] = False,
+    skip_broken: options.SkipBroken = False,
     threads: options.Threads = None,
     shard: options.Shard = None,
 ) -> None:

@@ -18,6 +18,7 @@ JOBS = "Ray and array jobs"
 
 PLUGIN = "Python modules that register your own corruptions and methods."
 Plugin = Annotated[list[str] | None, typer.Option("--plugin", metavar="MODULES", help=PLUGIN)]
+SkipBroken = Annotated[bool, typer.Option("--skip-broken", help="Leave out pictures that cannot be read.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 Markdown = Annotated[bool, typer.Option("--markdown", help="Print Markdown tables instead of text.")]
 Latex = Annotated[bool, typer.Option("--latex", help="Print LaTeX tables instead of text.")]
