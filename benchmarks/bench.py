@@ -41,8 +41,8 @@ def evaluator(images: int, memory: str | None = None) -> Evaluator:
 def speed(images: int, turns: int) -> None:
     """One condition and three methods against three bare forward passes on ready tensors."""
     ours = evaluator(images)
-    shown = ours.selection.show(Condition("fog", 3))
-    ready = [ours.model.preprocess.tensor(b.images) for b in shown.batches(AT_ONCE)]
+    foggy = ours.selection.images_in(Condition("fog", 3))
+    ready = [ours.model.preprocess.tensor(b.images) for b in foggy.batches(AT_ONCE)]
 
     def bare() -> None:
         with torch.inference_mode():
@@ -51,7 +51,7 @@ def speed(images: int, turns: int) -> None:
                     ours.model.module(x)
 
     def run() -> None:
-        fresh = ours.selection.show(Condition("fog", 3))  # corrupted anew
+        fresh = ours.selection.images_in(Condition("fog", 3))  # corrupted anew
         for method in METHODS:
             ours.run(fresh, method)
 
@@ -65,10 +65,10 @@ def speed(images: int, turns: int) -> None:
 def memory(images: int, budget: str | None) -> None:
     """The most that a process has held for one condition and three methods, in GiB, and the seconds it took."""
     ours = evaluator(images, budget)
-    shown = ours.selection.show(Condition("fog", 3))
+    foggy = ours.selection.images_in(Condition("fog", 3))
     begun = time.perf_counter()
     for method in METHODS:
-        ours.run(shown, method)
+        ours.run(foggy, method)
     seconds = time.perf_counter() - begun
     print(json.dumps([resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20, seconds]))
 

@@ -59,7 +59,7 @@ def flops_an_image() -> float:
 def speed(images: int, turns: int) -> None:
     """All conditions and methods against as many bare forward passes on ready tensors, and against a roofline."""
     ours = evaluator(images)
-    ready = [ours.model.preprocess.tensor(batch.images) for batch in ours.show(CLEAN).batches(AT_ONCE)]
+    ready = [ours.model.preprocess.tensor(batch.images) for batch in ours.images_in(CLEAN).batches(AT_ONCE)]
     folded = Folding(ours.model.module).fold(ready[0])
 
     def bare(module: torch.nn.Module) -> Iterator[tuple[str, Callable[[], object]]]:
@@ -67,14 +67,14 @@ def speed(images: int, turns: int) -> None:
             yield ("bare" if module is ours.model.module else "folded"), lambda: [module(x) for x in ready]
 
     def sweep(condition: Condition) -> Iterator[tuple[str, Callable[[], object]]]:
-        shown = ours.show(condition)  # corrupted anew
-        yield "making", lambda: [None for _ in shown.batches(AT_ONCE)]
+        images = ours.images_in(condition)  # corrupted anew
+        yield "making", lambda: [None for _ in images.batches(AT_ONCE)]
         for method in METHODS:
-            yield method.name, lambda method=method: ours.run(shown, method)  # type: ignore[misc]
+            yield method.name, lambda method=method: ours.run(images, method)  # type: ignore[misc]
 
     few = evaluator(8)
     for condition in CONDITIONS:  # compiled or read from the cache before the clock runs
-        assert list(few.show(condition).batches(8))
+        assert list(few.images_in(condition).batches(8))
     parts = ("making", *(method.name for method in METHODS))
     least: dict[tuple[str, Condition], float] = {}
     for turn in range(-1, turns):

@@ -19,7 +19,9 @@ _INLINE = re.compile(r"\$`(.+?)`\$")
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     """Return the page with its formulas, written as on GitHub, as MathML, which browsers draw without any script."""
     del page, config, files
-    markdown = _BLOCK.sub(lambda found: f"<div>{convert(found[1], display='block')}</div>", markdown)
+    markdown = _BLOCK.sub(
+        lambda found: f'<div style="margin: 1em 0">{convert(found[1], display="block")}</div>', markdown
+    )
     return _INLINE.sub(lambda found: convert(found[1]), markdown)
 
 
@@ -50,14 +52,17 @@ def walk(path: str, command: Any) -> list[tuple[str, Any]]:
 def _described(path: str, command: Any) -> list[str]:
     context = command.context_class(command, info_name=path)
     usage = " ".join(command.collect_usage_pieces(context))
-    about = [_example(line.strip()) for line in (command.help or "").replace("\b", "").splitlines()]
+    about = _set_examples((command.help or "").replace("\b", "").splitlines())
     rows = [row for parameter in command.params if (row := _row(parameter, context)) is not None]
-    table = ["| | | default |", "|---|---|---|", *rows] if rows else []
+    table = ["| option | what it does | default |", "|---|---|---|", *rows] if rows else []
     return ["```text", f"{path} {usage}", "```", "", *about, "", *table]
 
 
-def _example(line: str) -> str:
-    return f"    {line}" if line.startswith(("covshift ", "torchrun ")) else line
+def _set_examples(lines: list[str]) -> list[str]:
+    """Return the lines with the examples among them as blocks of code."""
+    examples = [line.strip() for line in lines if line.strip().startswith(("covshift ", "torchrun "))]
+    text = [line.strip() for line in lines if line.strip() not in examples]
+    return [*text, "", "```sh", *examples, "```"] if examples else text
 
 
 def _row(parameter: Any, context: Any) -> str | None:

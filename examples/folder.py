@@ -6,9 +6,7 @@ python examples/folder.py night/ --model torchvision:resnet50 --out night.safete
 import argparse
 from pathlib import Path
 
-import numpy as np
 import torch
-from PIL import Image
 
 import covshift
 
@@ -16,25 +14,24 @@ import covshift
 def main() -> None:
     """Open the model and the pictures, estimate their statistics, and save these."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("folder", type=Path, help="folder of pictures")
+    parser.add_argument("folder", help="folder of pictures, with or without folders of classes in it")
     parser.add_argument("--model", default="torchvision:resnet50", help="any model that covshift opens")
     parser.add_argument("--out", type=Path, default=Path("patch.safetensors"), help="where to save the statistics")
     arguments = parser.parse_args()
 
     model = covshift.open_model(arguments.model)
-    files = sorted(file for file in arguments.folder.rglob("*") if file.suffix.lower() in {".jpg", ".jpeg", ".png"})
-    pictures = np.stack([model.preprocess.picture(Image.open(file).convert("RGB")) for file in files])
-    batches = [model.preprocess.tensor(part) for part in np.array_split(pictures, -(-len(pictures) // 64))]
+    data = covshift.open_data(f"folder:{arguments.folder}")
+    loader = data.loader(model, batch_size=64)
 
-    target = covshift.estimate(model.module, batches)
-    moved = covshift.shift.wasserstein(covshift.Statistics.of(model.module), target, normalized=True)
+    target = covshift.estimate(model, loader)
+    moved = covshift.shift.wasserstein(covshift.Statistics.of(model), target, normalized=True)
     target.save(arguments.out)
-    target.apply(model.module)
+    target.apply(model)
+    print(f"{len(data)} pictures, {moved.average:.2f} from the training data; statistics are in {arguments.out}")
+    first = next(iter(loader))
+    images = first[0] if data.labelled else first
     with torch.inference_mode():
-        answers = torch.cat([model.module(batch).argmax(1) for batch in batches])
-    print(f"{len(files)} pictures, {moved.average:.2f} from the training data; statistics are in {arguments.out}")
-    for file, answer in zip(files[:5], answers.tolist(), strict=False):
-        print(f"{file.name}: class {answer}")
+        print("classes of the first pictures:", model(images[:5]).argmax(1).tolist())
 
 
 if __name__ == "__main__":

@@ -9,14 +9,12 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from torch import Tensor
 
 import covshift
-from covshift.models import Preprocess
 
 
-def camera(frames: int, preprocess: Preprocess) -> Iterator[Tensor]:
-    """Yield single images as the model takes them, while fog comes up; put your own camera here."""
+def camera(frames: int) -> Iterator[np.ndarray]:
+    """Yield single images, uint8, while fog comes up; put your own camera here."""
     random = np.random.default_rng(0)
     scene = random.integers(0, 256, (32, 32, 3), dtype=np.uint8)
     for number in range(frames):
@@ -24,24 +22,24 @@ def camera(frames: int, preprocess: Preprocess) -> Iterator[Tensor]:
         frame = np.clip(scene.astype(int) + noise, 0, 255).astype(np.uint8)
         if number >= frames // 2:
             frame = covshift.corrupt(frame, "fog", severity=3)
-        yield preprocess.tensor(frame[None])
+        yield frame
 
 
 def main() -> None:
-    """Adapt to every frame, save the state at the end of the day and go on from it on the next."""
+    """Adapt to every frame, save the state at the end of the day and resume from it on the next."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--frames", type=int, default=200, help="number of images of a day")
     parser.add_argument("--state", type=Path, default=Path("camera.safetensors"), help="where to keep the statistics")
     arguments = parser.parse_args()
 
     model = covshift.open_model("builtin:resnet20")
-    source = covshift.Statistics.of(model.module)
-    adapter = covshift.adapt(model.module, covshift.Stream(prior=16, decay=0.99))
+    source = covshift.Statistics.of(model)
+    adapter = covshift.adapt(model, covshift.Stream(prior=16, decay=0.99))
     if arguments.state.exists():
         adapter.state = covshift.Statistics.load(arguments.state)
     with torch.inference_mode():
-        for number, frame in enumerate(camera(arguments.frames, model.preprocess), 1):
-            answer = model.module(frame).argmax(1).item()
+        for number, frame in enumerate(camera(arguments.frames), 1):
+            answer = model(frame[None]).argmax(1).item()
             if number % (arguments.frames // 4) == 0:
                 moved = covshift.shift.wasserstein(source, adapter.state, normalized=True).average
                 print(f"frame {number}: class {answer}, {moved:.2f} from the training data")

@@ -24,12 +24,12 @@ def main() -> None:
 
     def answers(pixels: np.ndarray) -> torch.Tensor:
         with torch.inference_mode():
-            return torch.as_tensor(model.module(model.preprocess.tensor(pixels))).argmax(1)
+            return model(pixels).argmax(1)
 
     foggy = covshift.corrupt(images, "fog", severity=3)
     clean = answers(images)
     print(f"same answer in fog, as it is: {(answers(foggy) == clean).float().mean():.0%}")
-    with covshift.adapt(model.module, covshift.Batch(prior=16)):
+    with covshift.adapt(model, covshift.Batch(prior=16)):
         print(f"same answer in fog, adapted:  {(answers(foggy) == clean).float().mean():.0%}")
 
 

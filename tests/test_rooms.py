@@ -17,8 +17,8 @@ MAY_IMPORT = {
     "support": (),
     "core": ("support",),
     "corruptions": ("support",),
-    "data": ("support", "core", "corruptions", "models"),
-    "models": ("support", "core", "corruptions", "data"),
+    "data": ("support", "core", "corruptions"),
+    "models": ("support", "core", "corruptions"),
     "shift": LOW,
     "rivals": LOW,
     "export": LOW,
@@ -31,12 +31,6 @@ MAY_IMPORT = {
     "cli": None,
 }
 """For each room the others that it may import, inside functions too; None for all."""
-
-LATE = {
-    # start-up time: the compiler, Ray and the report's plotting are imported only by whom they serve
-    "covshift.corruptions.registry",
-}
-"""Modules that import by a name made at run time."""
 
 LONGEST_MODULE, LONGEST_FUNCTION = 320, 60
 

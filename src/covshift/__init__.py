@@ -49,14 +49,16 @@ _MODULES = {
     "covshift.support.errors": ("CovshiftError",),
 }
 
+_ROOMS = ("bench", "corruptions", "data", "doctor", "models", "report", "reproduce", "shift", "support", "training")
+
 
 def __getattr__(name: str) -> object:
     from importlib import import_module
 
     if name == "__version__":
         return import_module("importlib.metadata").version("covshift")
-    if name == "shift":
-        return import_module("covshift.shift")
+    if name in _ROOMS:
+        return import_module(f"covshift.{name}")
     for module, names in _MODULES.items():
         if name in names:
             value = globals()[name] = getattr(import_module(module), name)

@@ -21,7 +21,7 @@ def main() -> None:
 
         app()
     except (KeyboardInterrupt, Exception):
-        # A compiled module whose import Ctrl-C breaks off may fail with any error of its own.
+        # A compiled module whose import Ctrl-C interrupts may fail with any error of its own.
         if not interrupted:
             raise
         sys.stderr.write("stopped by Ctrl-C\n")

@@ -86,7 +86,7 @@ def test_an_error_ends_all_ranks(here, model, method, words):
 def test_every_image_is_on_one_rank(here, ranks):
     selection = Selection(open_data("npz:set.npz"), range(53), np.asarray)
     shares = [Share(selection, CLEAN, 1e9, rank, ranks) for rank in range(ranks)]
-    whole = np.concatenate([batch.images for batch in selection.show(CLEAN).batches(10)])
+    whole = np.concatenate([batch.images for batch in selection.images_in(CLEAN).batches(10)])
 
     def places(batches) -> list[int]:
         images = [image for batch in batches for image in batch.images]

@@ -10,7 +10,7 @@ import pytest
 from runs import OPTIONS, by_cell, workplace
 
 from covshift.bench.engines.where import Where
-from covshift.bench.engines.worker import Job
+from covshift.bench.engines.worker import WorkerSetup
 from covshift.bench.run import run
 from covshift.bench.settings import Settings
 from covshift.support.errors import CovshiftError
@@ -99,7 +99,7 @@ class Same(covshift.bench.Method):
     times: int = 1
 
     def run(self, on):
-        on.run(on.shown.batches(self.times))
+        on.run(on.images.batches(self.times))
 """
 
 
@@ -154,7 +154,7 @@ def test_workers_that_this_machine_has_no_room_for(here, takes, words):
 )
 def test_a_worker_that_takes_no_gpu_uses_none(device, takes, own):
     settings = Settings.read({**OPTIONS, "device": device})
-    assert Job(settings, "", "", ".", {}, Where("ray", **takes)).own_settings.device == own
+    assert WorkerSetup(settings, "", "", ".", {}, Where("ray", **takes)).own_settings.device == own
 
 
 def test_workers_must_have_the_same_weights(here):

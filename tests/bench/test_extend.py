@@ -52,7 +52,7 @@ def forget():
 def here(tmp_path, monkeypatch) -> Path:
     """A folder with a model, data, and the page's example as mine.py."""
     monkeypatch.chdir(workplace(tmp_path))
-    (example,) = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+    (example,) = re.findall(r"^```python title=\"mine.py\"\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)
     (tmp_path / "mine.py").write_text(example)
     return tmp_path
 
@@ -212,7 +212,7 @@ def test_methods_are_written_and_read():
         "twice:strength=x": "expected a method such as",
         "twice:power=2": "takes no power",
         "plain:power=2": "cannot make the policy of method 'plain:power=2'",
-        "plain:decay=2": "decay is a factor",
+        "plain:decay=2": "expected decay to be a factor",
         "twise": "did you mean 'twice'",
     }.items():
         with pytest.raises(CovshiftError, match=words):
@@ -239,3 +239,51 @@ def test_unknown_names_are_refused_without_the_plugin(here):
     for changes, words in (({"corruptions": "darkness"}, "unknown corruption"), ({"methods": "halfway"}, "unknown")):
         with pytest.raises(CovshiftError, match=words):
             Settings.read({**OPTIONS, **changes})
+
+
+def test_the_callers_images_stay_as_they_are():
+    @corruptions.register("black", severities=(1, 2, 3, 4, 5))
+    def black(image, constant, rng):
+        image[...] = 0
+        return image
+
+    images = np.full((2, 16, 16, 3), 7, np.uint8)
+    with pytest.raises(ValueError, match="read-only"):
+        covshift.corrupt(images, "black", 3)
+    assert (images == 7).all()
+
+
+def test_flags_are_written_as_words():
+    @bench.register("flagged")
+    @dataclass(frozen=True)
+    class Flagged(bench.Method):
+        loud: bool = False
+
+        def run(self, on):
+            on.run(on.shown.batches(on.batch_size))
+
+    assert [parse_method(text).name for text in ("flagged", "flagged:loud=yes")] == [
+        "flagged:loud=no",
+        "flagged:loud=yes",
+    ]
+    assert parse_method("flagged:loud=yes").loud is True
+
+
+def test_a_policy_that_is_forgotten_is_refused_before_the_run():
+    bench.register("nothing", lambda strength=1: None)
+    with pytest.raises(CovshiftError, match="expected a policy such as"):
+        parse_method("nothing:strength=2")
+
+
+def test_a_method_that_shows_images_twice_is_refused(here):
+    @bench.register("twice")
+    @dataclass(frozen=True)
+    class Twice(bench.Method):
+        adapts = False
+
+        def run(self, on):
+            for _ in range(2):
+                on.run(on.shown.batches(on.batch_size))
+
+    with pytest.raises(CovshiftError, match="'twice' has shown"):
+        run({**OPTIONS, "corruptions": "fog", "severities": "3", "methods": "twice"}, "out", progress=False)

@@ -9,7 +9,7 @@ from made_up import make_run, make_shift
 from networks import one_giant_batch
 from runs import OPTIONS, run_in, workplace
 
-from covshift.bench.measure import derive, measure, read_shift
+from covshift.bench.measure import derive, measure_shift, read_shift
 from covshift.corruptions import corrupt
 from covshift.data import Condition
 from covshift.models import open_model
@@ -33,7 +33,7 @@ def measured(tmp_path_factory):
         patch.syspath_prepend(str(folder))
         run_in(folder, {**OPTIONS, "corruptions": "fog,saturate", "severities": "1,5", "methods": "none,full"}, "run")
         result = gather([folder / "run"]).results[0]
-        yield folder, result, measure(result, images=50)
+        yield folder, result, measure_shift(result, images=50)
 
 
 def test_distances_are_those_of_one_giant_batch(measured):
@@ -68,18 +68,18 @@ def test_what_was_measured_is_kept(measured):
     assert len(kept) == 5
     kept[0].unlink()
     before = kept[1].stat().st_mtime_ns
-    assert measure(result, images=1000) == shift  # of 50, which are all there are
+    assert measure_shift(result, images=1000) == shift  # of 50, which are all there are
     assert not kept[0].exists()  # it was not measured again
     (result.folder / "shift.json").unlink()
-    assert measure(result, images=50) == shift  # goes on where it was
+    assert measure_shift(result, images=50) == shift  # goes on where it was
     assert kept[0].exists()
     assert kept[1].stat().st_mtime_ns == before
 
 
 def test_on_other_images_it_is_measured_again(measured):
     _, result, shift = measured
-    assert measure(result, images=40).images == 40
-    assert measure(result, images=50) == shift
+    assert measure_shift(result, images=40).images == 40
+    assert measure_shift(result, images=50) == shift
 
 
 def test_other_weights_are_refused(measured):
@@ -89,7 +89,7 @@ def test_other_weights_are_refused(measured):
     with pytest.raises(CovshiftError, match="other weights"):
         read_shift(other)
     with pytest.raises(CovshiftError, match="other weights"):
-        measure(other, images=50)
+        measure_shift(other, images=50)
 
 
 def test_statistics_of_other_weights_are_not_gone_on_with(measured):
@@ -99,7 +99,7 @@ def test_statistics_of_other_weights_are_not_gone_on_with(measured):
         file.rename(here / f"0{file.name}")  # as if the run had been another one
     (result.folder / "shift.json").unlink()
     before = len(list(here.iterdir()))
-    assert measure(result, images=50) == shift
+    assert measure_shift(result, images=50) == shift
     assert len(list(here.iterdir())) == before + 5
 
 
@@ -107,7 +107,7 @@ def test_a_model_without_statistics_has_nothing_to_measure(measured):
     folder, _, _ = measured
     settings = {**OPTIONS, "model": "py:nets:plain", "corruptions": "fog", "severities": "1", "methods": "none"}
     run_in(folder, settings, "plain")
-    assert measure(gather([folder / "plain"]).results[0], images=50) is None
+    assert measure_shift(gather([folder / "plain"]).results[0], images=50) is None
 
 
 @pytest.mark.parametrize(
@@ -133,7 +133,7 @@ def test_a_broken_measurement_is_left_out_and_said(tmp_path, monkeypatch, change
     notes = []
     page = report([folder], tmp_path / "out", images=False, files=False, notify=notes.append)
     assert [note.endswith("delete it and measure again") for note in notes] == [True]
-    assert "is no measurement" in page.read_text()
+    assert "is not a valid measurement" in page.read_text()
 
 
 def test_the_heat_map_begins_with_the_clean_images(tmp_path):

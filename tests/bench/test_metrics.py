@@ -7,7 +7,7 @@ from covshift.bench.methods import PRIORS, parse_methods
 from covshift.bench.results import metrics
 from covshift.corruptions import names
 from covshift.data.condition import CLEAN, SEVERITIES, Condition
-from covshift.shift.prior import GRID, best_prior
+from covshift.shift.prior import PRIOR_GRID, least_error_prior
 from covshift.support.errors import CovshiftError
 
 # Published for torchvision's ResNet-50 on all of ImageNet-C: top-1 accuracy by corruption, mean over severities.
@@ -89,12 +89,12 @@ def test_prior_is_chosen_on_holdout_only():
 
 def test_of_priors_that_tie_the_smallest_is_chosen_everywhere():
     tied = {1.0: 0.5, 8.0: 0.25, 2.0: 0.25, 1024.0: 0.25}
-    assert best_prior(tied) == 2
+    assert least_error_prior(tied) == 2
     rows = [a_row(f"spatter/1/batch:n=8,N={prior:g}", wrong=round(100 * error)) for prior, error in tied.items()]
     assert metrics.choose_prior(rows, weighted=True) == 2
-    assert GRID == PRIORS
+    assert PRIOR_GRID == PRIORS
     with pytest.raises(CovshiftError, match="one N or more"):
-        best_prior({})
+        least_error_prior({})
 
 
 def test_weights_are_alexnets():
@@ -120,7 +120,7 @@ def test_weights_are_alexnets():
         ("batch:n=8,N=x", "expected a method such as"),
         ("batch:n=8,M=1", "takes no M"),
         ("none:n=3", "takes no n"),
-        ("stream:decay=2", "decay is a factor"),
+        ("stream:decay=2", "expected decay to be a factor"),
         ("", "unknown method"),
     ],
 )

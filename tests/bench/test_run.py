@@ -142,7 +142,7 @@ def test_cells_do_not_depend_on_each_other(here):
     random.Random(0).shuffle(conditions)
     for condition in conditions[:4]:
         for method in ("reverse", "batch:n=4,N=1", "none", "full"):
-            errors, _ = evaluator.run(evaluator.selection.show(condition), parse_method(method))
+            errors, _ = evaluator.run(evaluator.selection.images_in(condition), parse_method(method))
             assert errors.top1 == whole[f"{condition}/{method}"]["top1_errors"]
 
 
@@ -203,8 +203,8 @@ def test_a_tidy_frame(here):
     [
         ({"model": "py:nets:plain"}, "methods=none"),
         ({"model": "py:nets:broken"}, "NaN"),
-        ({"data": "npz:set.npz?classes=7"}, "tells 6 classes apart"),
-        ({"device": "cudda"}, "a device that is there"),
+        ({"data": "npz:set.npz?classes=7"}, "distinguishes 6 classes"),
+        ({"device": "cudda"}, "an available device"),
     ],
 )
 def test_what_cannot_be_run(here, changes, words):

@@ -10,7 +10,7 @@ from runs import OPTIONS, a_row, a_run, by_cell, workplace
 from typer.testing import CliRunner
 
 from covshift.bench.engines.where import Shard, Where
-from covshift.bench.results.merge import merge
+from covshift.bench.results.merge import merge_runs
 from covshift.bench.results.store import Store, watch
 from covshift.bench.run import run
 from covshift.bench.settings import Settings
@@ -36,14 +36,14 @@ def test_three_shards_make_the_same_run(here):
     for shard in ("0/3", "1/3", "2/3"):
         sharded(shard)
     # The first two could not choose N yet: the last one had part of the holdout corruptions.
-    merge([Path("out")])
+    merge_runs([Path("out")])
     assert set(by_cell("out")) < set(by_cell("whole"))
     for shard in ("0/3", "1/3"):
         sharded(shard)
-    assert merge([Path("out")]) == [Path("out")]
+    assert merge_runs([Path("out")]) == [Path("out")]
     assert by_cell("out") == by_cell("whole")
     # And where a shard never came back, the plain command goes on with what is there.
-    merge([Path("out/shard-0-of-3"), Path("out/shard-1-of-3")], Path("two"))
+    merge_runs([Path("out/shard-0-of-3"), Path("out/shard-1-of-3")], Path("two"))
     run({**OPTIONS, **CHANGES}, "two", progress=False)
     assert by_cell("two") == by_cell("whole")
 
@@ -78,19 +78,19 @@ def stored(folder: Path, *rows, **changes) -> Path:
 def test_what_cannot_be_merged(tmp_path):
     one = stored(tmp_path / "one", a_row("fog/3/none", wrong=7))
     with pytest.raises(CovshiftError, match=r"another result for fog/3/none.* top1_errors is 8, not 7"):
-        merge([one, stored(tmp_path / "two", a_row("fog/3/none", wrong=8))], tmp_path / "out")
-    with pytest.raises(CovshiftError, match=r"no part of the same run.* seed is 0 there and 1 here"):
-        merge([one, stored(tmp_path / "three", seed=1)], tmp_path / "out")
+        merge_runs([one, stored(tmp_path / "two", a_row("fog/3/none", wrong=8))], tmp_path / "out")
+    with pytest.raises(CovshiftError, match=r"not a part of the same run.* seed is 0 there and 1 here"):
+        merge_runs([one, stored(tmp_path / "three", seed=1)], tmp_path / "out")
     with pytest.raises(CovshiftError, match="there is no run in"):
-        merge([one, tmp_path / "nothing"], tmp_path / "out")
+        merge_runs([one, tmp_path / "nothing"], tmp_path / "out")
     with pytest.raises(CovshiftError, match="folder with `out=DIR`"):
-        merge([one])
+        merge_runs([one])
     with pytest.raises(CovshiftError, match="expected folders to merge"):
-        merge([])
+        merge_runs([])
     early, late = (a_row("fog/3/partial").model_copy(update={"prior": prior}) for prior in (8.0, 16.0))
     late = late.model_copy(update={"cell": "snow/3/partial"})
     with pytest.raises(CovshiftError, match="N = 8 and 16"):
-        merge([stored(tmp_path / "a", early), stored(tmp_path / "b", late)], tmp_path / "c")
+        merge_runs([stored(tmp_path / "a", early), stored(tmp_path / "b", late)], tmp_path / "c")
 
 
 def merge_command(folder):
@@ -101,7 +101,7 @@ def test_shards_of_several_runs(tmp_path):
     for name in ("r18", "r50"):
         for index in range(2):
             stored(tmp_path / name / f"shard-{index}-of-2", a_row(f"fog/{index + 1}/none"))
-    assert merge([tmp_path]) == [tmp_path / "r18", tmp_path / "r50"]
+    assert merge_runs([tmp_path]) == [tmp_path / "r18", tmp_path / "r50"]
     assert "2 of 508 cells done" in merge_command(tmp_path)
 
 
@@ -124,7 +124,7 @@ def test_shards_that_were_extended_are_merged_again(tmp_path):
         for index in range(2):
             Store.create(tmp_path / f"shard-{index}-of-2", a_run(methods=methods), extend=True)
         Store(tmp_path / "shard-0-of-2").append([a_row(f"fog/3/{name}") for name in methods.split(",")])
-        merge([tmp_path])
+        merge_runs([tmp_path])
         assert list(by_cell(tmp_path)) == [f"fog/3/{name}" for name in methods.split(",")]
 
 

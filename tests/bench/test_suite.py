@@ -5,7 +5,7 @@ from runs import a_row, a_run
 from typer.testing import CliRunner
 
 from covshift.bench.results.store import Store
-from covshift.bench.suite import BUILTIN, open_runs, read_runs
+from covshift.bench.suite import BUILTIN_SUITE, open_runs, read_runs
 from covshift.cli import app
 from covshift.cli.bench_run import choose_builtin
 from covshift.corruptions import names
@@ -44,7 +44,7 @@ def test_what_runs_share_gives_way_to_their_own(tmp_path):
 
 
 def test_the_built_in_benchmark_is_the_papers():
-    for settings in read_runs({}, BUILTIN).values():
+    for settings in read_runs({}, BUILTIN_SUITE).values():
         assert len(settings.plan.conditions) == 96
         assert settings.methods == ("none", "partial", "full")
 
@@ -60,7 +60,7 @@ def test_the_built_in_benchmark_on_more_images_has_a_folder_of_its_own():
     ("content", "words"),
     [
         ("- a\n", "expected settings"),
-        ("a: [", "no YAML"),
+        ("a: [", "not valid YAML"),
         (None, "cannot read"),
         ("runs: [a]\n", "expected runs in"),
         ("runs: {}\n", "expected runs in"),

@@ -8,7 +8,7 @@ import pytest
 from runs import a_row, a_run
 
 from covshift.bench.results.metrics import ALEXNET, baseline_of
-from covshift.bench.results.table import FORMATS, grid_table, methods_table, overview, tables, write
+from covshift.bench.results.table import FORMATS, format_run_tables, grid_table, methods_table, overview, tables
 from covshift.corruptions import names
 from covshift.support.errors import CovshiftError
 
@@ -87,8 +87,8 @@ def test_reverse_is_no_change():
     rows = [a_row("fog/3/none", wrong=60), a_row("fog/3/reverse", wrong=90)]
     table = methods_table(rows, a_run(corruptions="fog", severities=3, methods="none,reverse"))
     assert values(table, "fog") == ([60, 90], None)
-    assert not any("Δ" in write([table], kind) for kind in ("text", "markdown"))  # nor a column of nothing
-    assert "| fog | 60.0 | 90.0 |\n" in write([table], "markdown") + "\n"
+    assert not any("Δ" in format_run_tables([table], kind) for kind in ("text", "markdown"))  # nor a column of nothing
+    assert "| fog | 60.0 | 90.0 |\n" in format_run_tables([table], "markdown") + "\n"
 
 
 def test_the_grid_is_n_by_prior():
@@ -103,18 +103,18 @@ def test_the_grid_is_n_by_prior():
 def test_every_form_has_the_same_numbers():
     found = [methods_table(all_rows(), a_run(corruptions="test"))]
     for kind in FORMATS:
-        assert "60.0" in write(found, kind) or "0.6" in write(found, kind)
-    lines = json.loads(write(found, "json"))["lines"]
+        assert "60.0" in format_run_tables(found, kind) or "0.6" in format_run_tables(found, kind)
+    lines = json.loads(format_run_tables(found, "json"))["lines"]
     by_line = {line["line"]: line["values"]["full"]["value"] for line in lines}
-    rows = list(csv.DictReader(io.StringIO(write(found, "csv"))))
+    rows = list(csv.DictReader(io.StringIO(format_run_tables(found, "csv"))))
     assert {row["line"]: float(row["value"]) for row in rows if row["column"] == "full"} == by_line
-    assert "| fog | 60.0 | 45.0 | 40.0 | -20.0 |" in write(found, "markdown")
+    assert "| fog | 60.0 | 45.0 | 40.0 | -20.0 |" in format_run_tables(found, "markdown")
     with pytest.raises(CovshiftError, match="did you mean 'json'"):
-        write(found, "jsn")
+        format_run_tables(found, "jsn")
 
 
 def test_csv_of_several_tables_has_one_head():
     found = tables([*all_rows(), a_row("fog/1/batch:n=8,N=16")], a_run(corruptions="test", grid=True))
     assert len(found) == 2
-    lines = write(found, "csv").splitlines()
+    lines = format_run_tables(found, "csv").splitlines()
     assert lines.count("line,column,value,low,high") == 1

@@ -7,7 +7,7 @@ from published import PAPER
 from typer.testing import CliRunner
 
 from covshift.cli import app
-from covshift.models.listing import find
+from covshift.models.listing import find_models
 
 
 def run(*arguments):
@@ -15,7 +15,7 @@ def run(*arguments):
 
 
 def test_all_counts_of_the_paper():
-    rows = {row.uri: row for row in find()}
+    rows = {row.uri: row for row in find_models()}
     assert len(rows) >= 80
     assert len(PAPER) == 28
     for name, counts in PAPER.items():
@@ -50,7 +50,7 @@ def test_json_for_programs():
     ],
 )
 def test_patterns(pattern, uris):
-    assert [row.uri for row in find(pattern)] == uris
+    assert [row.uri for row in find_models(pattern)] == uris
 
 
 def test_the_table_and_its_errors():
@@ -60,7 +60,7 @@ def test_the_table_and_its_errors():
     assert "0.08%" in shown.stdout
     nothing = run("no such model")
     assert nothing.exit_code == 1
-    assert "no model fits 'no such model'; try" in nothing.stderr
+    assert "no model matches 'no such model'; try" in nothing.stderr
 
 
 def test_the_zoo_says_whose_it_is():

@@ -145,5 +145,5 @@ def test_constant_images():
 
 @pytest.mark.parametrize("make", [lambda: Batch(prior="automatic"), lambda: Stream(prior="auto")])
 def test_bad_input(make):
-    with pytest.raises(CovshiftError, match="prior is a number of images N from 0 to infinity"):
+    with pytest.raises(CovshiftError, match="expected prior to be a number of images N from 0 to infinity"):
         make()

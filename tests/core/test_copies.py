@@ -25,7 +25,7 @@ def test_an_adapted_model_is_not_copied(make, part, tmp_path, monkeypatch):
     with covshift.adapt(model, Batch()), torch.no_grad():
         model(images(4))
         model.norm(torch.rand(2, 6, 3, 3, dtype=torch.float64))
-        with pytest.raises(CovshiftError, match=r"copy or pickle it before, after remove\(\)"):
+        with pytest.raises(CovshiftError, match=r"copy or pickle it before that, after remove\(\)"):
             make(part(model))
     make(part(model))
 
@@ -82,7 +82,7 @@ def test_a_pass_that_reaches_no_layer_is_an_error(policy):
     model = randomise(Direct())
     before = snapshot(model)
     with (
-        pytest.raises(CovshiftError, match=r"without a call of 'norm' .* nothing was adapted"),
+        pytest.raises(CovshiftError, match=r"without calling 'norm' .* nothing was adapted"),
         covshift.adapt(model, policy),
     ):
         model(images(4))

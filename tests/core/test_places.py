@@ -18,7 +18,7 @@ WITHOUT_STATISTICS = {
         r"norm layers \(GroupNorm\) keep none",
     ),
     "ViT": (lambda: timm.create_model("vit_tiny_patch16_224"), r"norm layers \(LayerNorm\) keep none"),
-    "no norm": (lambda: nn.Conv2d(3, 8, 3), "no norm layers at all"),
+    "no norm": (lambda: nn.Conv2d(3, 8, 3), "it has no norm layers"),
     "untracked": (lambda: nn.BatchNorm2d(3, track_running_stats=False), r"norm layers \(BatchNorm2d\) keep none"),
 }
 
@@ -60,12 +60,14 @@ def test_adapting_twice():
 
 
 @pytest.mark.parametrize(("policy", "words"), [
-    (lambda: Batch(size=0), "size is a number of images"), (lambda: Batch(size=2.5), "size is"),
-    (lambda: Stream(decay=1), "decay is a factor"), (lambda: Stream(prior=-1), "prior is a number"),
+    (lambda: Batch(size=0), "expected size to be a number of images"), (lambda: Batch(size=2.5), "expected size to be"),
+    (lambda: Stream(decay=1), "expected decay to be a factor"),
+    (lambda: Stream(prior=-1), "expected prior to be a number"),
     (lambda: covshift.adapt(tiny(), "batch"), r"expected a policy such as Batch\(prior=16\)"),
     (lambda: covshift.adapt("model", Batch()), "expected a torch.nn.Module, got str"),
     (lambda: covshift.adapt(tiny(), Batch(), layers=[1]), "layers= takes patterns"),
-    (lambda: Stream(decay="x"), "decay is a factor"), (lambda: Batch(prior="8"), "prior is a number"),
+    (lambda: Stream(decay="x"), "expected decay to be a factor"),
+    (lambda: Batch(prior="8"), "expected prior to be a number"),
 ])  # fmt: skip
 def test_bad_policies(policy, words):
     with pytest.raises(CovshiftError, match=words):

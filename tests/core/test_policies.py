@@ -2,9 +2,11 @@
 
 import ast
 import inspect
+import math
 from collections import namedtuple
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from networks import assert_same, images, norm_layers, snapshot, tiny
@@ -91,12 +93,12 @@ def test_policies_that_cannot_be():
     with pytest.raises(CovshiftError, match="which does both"):
         covshift.adapt(tiny(), Both())
     with (
-        pytest.raises(NotImplementedError, match=r"Policy has to say by weigh\(\)"),
+        pytest.raises(CovshiftError, match=r"Policy to define weigh\(\)"),
         covshift.adapt(tiny(), Policy()) as on,
     ):
         on._model(images(2))
     with (
-        pytest.raises(CovshiftError, match=r"Fixed starts anew .* only a Stream"),
+        pytest.raises(CovshiftError, match=r"Fixed starts afresh .* only a Stream"),
         covshift.adapt(tiny(), Fixed(1)) as on,
     ):
         on.state = on.state
@@ -158,3 +160,26 @@ def test_a_model_that_returns_an_object_is_adapted_like_another():
         assert adapter._memory.notes["answers"].sum() == 6
     with torch.no_grad(), covshift.adapt(model.body, Stream(prior=4)):
         assert torch.equal(got, model.body(x))
+
+
+@pytest.mark.parametrize(
+    ("weight", "words"), [(5, "got 5"), (-0.1, "got -0.1"), (math.nan, "got nan"), (None, "got None")]
+)
+def test_a_weight_that_cannot_be_names_the_policy(weight, words):
+    class Odd(covshift.Policy):
+        def weigh(self, place, seen, rows):
+            return weight
+
+    net = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4)).eval()
+    with covshift.adapt(net, Odd()), pytest.raises(CovshiftError, match=f"weigh.. of Odd .* from 0 to 1, got {weight}"):
+        net(torch.rand(2, 3, 8, 8))
+
+
+def test_uint8_images_are_estimated_through_the_models_own_preprocessing():
+    model = covshift.open_model("builtin:resnet20")
+    pixels = np.random.default_rng(0).integers(0, 256, (70, 32, 32, 3), np.uint8)
+    seen = covshift.estimate(model, model.preprocess(pixels))
+    assert covshift.estimate(model, pixels) == seen
+    assert covshift.estimate(model, torch.from_numpy(pixels).permute(0, 3, 1, 2)) == seen
+    with pytest.raises(CovshiftError, match="give what open_model returns"):
+        covshift.estimate(model.module, pixels)

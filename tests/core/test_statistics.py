@@ -139,7 +139,7 @@ def test_statistics_of_another_model_do_not_fit():
 
 def test_models_that_differ_in_other_layers_only():
     statistics = Statistics.of(torchvision.models.resnext50_32x4d())
-    with pytest.raises(CovshiftError, match="the same in shape, and other parameters"):
+    with pytest.raises(CovshiftError, match="the same layers, but other parameters"):
         statistics.apply(torchvision.models.wide_resnet50_2().eval())
 
 

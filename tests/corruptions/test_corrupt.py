@@ -182,7 +182,7 @@ def test_same_bytes_where_threads_are_the_default(name):
         ({"constants": [224]}, "32, 64, 224, 299"),
         ({"name": "frost", "frost": None}, "textures"),
         ({"name": "frost", "frost": [np.zeros((0, 9, 3), np.uint8)]}, "textures"),
-        ({"name": "frost", "frost": "nowhere"}, "no folder"),
+        ({"name": "frost", "frost": "nowhere"}, "is not a folder"),
         ({"name": "frost", "frost": []}, "textures"),
     ],
 )

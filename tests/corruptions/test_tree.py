@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from covshift import corrupt
 from covshift.cli import app
 from covshift.corruptions import names
-from covshift.support.images import read
+from covshift.support.images import read_image
 from covshift.support.torchvision import torchvision
 
 
@@ -132,7 +132,7 @@ ODD = {
 @pytest.mark.parametrize("name", ODD)
 def test_odd_pictures_are_read(name, tmp_path):
     ODD[name].save(tmp_path / name)
-    image = read(tmp_path / name, crop=True)
+    image = read_image(tmp_path / name, crop=True)
     assert image.shape == (224, 224, 3)
     assert image.dtype == np.uint8
     if name == "deep.png":
@@ -181,7 +181,7 @@ def test_sheet(tmp_path):
         (["--all", "--corruptions", "fog"], "either --all or"),
         (["--all", "--shard", "2/2"], "I/K with I from 0 to K - 1, e.g. 0/4, got '2/2'"),
         (["--all", "--quality", "0"], "quality from 1 to 100"),
-        (["--corruptions", "frost", "--frost", "nowhere"], "no folder"),
+        (["--corruptions", "frost", "--frost", "nowhere"], "is not a folder"),
     ],
 )
 def test_errors_are_one_line(folder, tmp_path, options, says):
@@ -257,4 +257,4 @@ def test_small_pictures_and_damaged_settings_are_named(folder, tmp_path):
 def test_transparent_palettes_bring_no_warning(tmp_path):
     picture = scene(40, 40).convert("P")
     picture.save(tmp_path / "p.png", transparency=bytes(range(256)))
-    assert read(tmp_path / "p.png", crop=False).shape == (40, 40, 3)
+    assert read_image(tmp_path / "p.png", crop=False).shape == (40, 40, 3)

@@ -147,3 +147,14 @@ def test_pictures_of_several_sizes_or_broken(tmp_path):
     (tmp_path / "c.png").write_bytes(b"half a picture")
     with pytest.raises(CovshiftError, match=r"cannot read the picture .*c\.png"):
         list(open_data(f"folder:{tmp_path}").loader(preprocess=PREPROCESS))
+
+
+def test_pixels_are_what_the_loader_makes_the_input_of(folders):
+    for name in ("classes", "flat"):
+        data = open_data(f"folder:{folders}/{name}")
+        images, labels = data.pixels(preprocess=PREPROCESS, condition="contrast/4", limit=6)
+        batch = next(iter(data.loader(preprocess=PREPROCESS, condition="contrast/4", limit=6)))
+        assert images.dtype == np.uint8
+        assert torch.equal(PREPROCESS(images), batch[0] if name == "classes" else batch)
+        assert (labels is None) == (name == "flat")
+    assert labels is None or labels.tolist() == batch[1].tolist()

@@ -112,7 +112,7 @@ def test_imagenet_v2_is_sorted_by_number(tmp_path):
     with pytest.raises(CovshiftError, match="unknown variant of ImageNet-V2 'top'"):
         open_data(f"imagenet-v2:{tmp_path}?variant=top")
     picture(tmp_path / "imagenetv2-top-images-format-val" / "7" / "a.jpeg")
-    with pytest.raises(CovshiftError, match="holds matched-frequency, top-images; say which"):
+    with pytest.raises(CovshiftError, match="holds matched-frequency, top-images; choose one"):
         open_data(f"imagenet-v2:{tmp_path}")
     assert open_data(f"imagenet-v2:{tmp_path}?variant=top-images").labels.tolist() == [7]
 
@@ -188,7 +188,7 @@ def test_a_run_says_what_objectnet_forbids_and_records_the_count(tmp_path, monke
     torch.manual_seed(0)
     run(settings | {"methods": ["full"]}, "adapted")
     said = capfd.readouterr().err
-    assert "forbid to tune any parameters on it" in said
+    assert "forbid tuning any parameters on it" in said
     assert "2 of 104 classes" in said
     assert "104" in json.loads((tmp_path / "adapted" / "run.json").read_text())["data_remark"]
     torch.manual_seed(0)

@@ -10,7 +10,7 @@ import covshift
 from covshift.data import CLEAN, MIXED, Condition, open_data
 from covshift.data.arrays import CleanArray
 from covshift.data.condition import TEST, draw_mixed
-from covshift.data.selection import Making, Selection, choose
+from covshift.data.selection import CorruptionSettings, Selection, choose
 from covshift.support.errors import CovshiftError
 
 FOG = Condition("fog", 3)
@@ -22,7 +22,7 @@ def some_data(number: int = 40) -> CleanArray:
 
 
 def all_of(selection: Selection, condition: Condition, size: int = 7):
-    batches = list(selection.show(condition).batches(size))
+    batches = list(selection.images_in(condition).batches(size))
     return np.concatenate([b.images for b in batches]), np.concatenate([b.labels for b in batches])
 
 
@@ -50,10 +50,12 @@ def test_orders():
 @pytest.mark.parametrize("memory", [0, 50_000, 2**30], ids=["nothing kept", "some kept", "all kept"])
 def test_batches_are_what_corrupt_makes(size, memory):
     data, order = some_data(), choose(np.arange(40) % 4)
-    shown = Selection(data, order, np.asarray, making=Making(seed=3), memory=memory).show(FOG)
+    images = Selection(
+        data, order, np.asarray, corruption_settings=CorruptionSettings(seed=3), memory=memory
+    ).images_in(FOG)
     expected = covshift.corrupt(data.array(CLEAN)[order], *FOG, seed=3, indices=order)
     for _ in range(2):  # the second time from memory, where they fit
-        batches = list(shown.batches(size))
+        batches = list(images.batches(size))
         assert [len(b.labels) for b in batches[:-1]] == [size] * (len(batches) - 1)
         assert np.array_equal(np.concatenate([b.images for b in batches]), expected)
         assert np.array_equal(np.concatenate([b.labels for b in batches]), data.labels[order])

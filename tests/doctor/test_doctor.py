@@ -224,7 +224,7 @@ def test_a_wrong_order_of_labels_hides_nothing(here):
 
 def test_the_remedy_cures(here):
     remedy = examine(NET + colours(0.5, 0.5), DATA).findings["normalisation"].remedy
-    mean, std = re.match(r"--mean (\S+) --std (\S+), or", remedy).groups()
+    mean, std = re.match(r"set `mean=(\S+)` and `std=(\S+)`, or", remedy).groups()
     assert not unhealthy(examine(f"{NET}&mean={mean}&std={std}", DATA))
 
 
@@ -244,10 +244,10 @@ def test_the_command(here):
 
     healthy = doctor(NET, DATA, "--limit", "300")
     assert (healthy.exit_code, healthy.stdout.splitlines()[-1]) == (0, "no problem found")
-    assert "300 images looked at" in healthy.stdout
+    assert "300 images examined" in healthy.stdout
     sick = doctor(NET + colours(0, 1), DATA)
     assert sick.exit_code == 3
-    assert "→ --mean 0.485,0.456,0.406 --std 0.229,0.224,0.225" in sick.stdout
+    assert "→ set --mean 0.485,0.456,0.406 and --std 0.229,0.224,0.225" in sick.stdout
     found = json.loads(doctor(NET + colours(0, 1), DATA, "--json").stdout)
     assert found["problems"] == ["normalisation"]
     first = next(finding for finding in found["findings"] if finding["check"] == "normalisation")

@@ -19,7 +19,7 @@ from covshift.core.statistics import Statistics, digest
 from covshift.data import open_data
 from covshift.data.condition import CLEAN
 from covshift.models.builtin import WEIGHTS, open_weights
-from covshift.models.checkpoint import fit, read_state
+from covshift.models.checkpoint import load_weights, read_state
 from covshift.shift import Predictor
 from covshift.shift.forecast.signals import SIGNALS
 from covshift.support import images
@@ -55,7 +55,7 @@ PICTURES = [
 @times(400, 20_000)
 def test_pictures(number, seed, tmp_path):
     def use(path):
-        pixels = images.read(path, crop=bool(seed))
+        pixels = images.read_image(path, crop=bool(seed))
         assert pixels.dtype == np.uint8
         assert pixels.ndim == 3
 
@@ -197,7 +197,7 @@ def test_checkpoints(number, seed, tmp_path):
             samples.append(file.getvalue())
 
     def use(path):
-        fit(net, read_state(path), path, "this network")
+        load_weights(net, read_state(path), path, "this network")
 
     attempt(number, seed, tmp_path, ".pth", samples, use, 300)
 

@@ -11,7 +11,7 @@ from covshift import open_model
 from covshift.data import cifar10
 from covshift.models import builtin
 from covshift.models.cifar import ResNet
-from covshift.models.listing import find
+from covshift.models.listing import find_models
 from covshift.support.errors import CovshiftError
 from covshift.training.feed import ArrayFeed
 from covshift.training.recipe import RECIPES
@@ -20,7 +20,7 @@ from covshift.training.state import error
 
 def test_every_network_opens_and_has_a_whole_card():
     for name in builtin.names():
-        network, mean, std, card = builtin.open_builtin(name)
+        network, mean, std, card = builtin.open_network(name)
         assert not network.training
         assert len(mean) == len(std) == 3
         assert card["name"] == name
@@ -28,7 +28,7 @@ def test_every_network_opens_and_has_a_whole_card():
         assert card["parameters"] == sum(p.numel() for p in network.parameters())
         assert 0 < card["clean error"] < 0.2
         assert network(torch.zeros(1, 3, 32, 32)).isfinite().all()
-        assert find(f"builtin:{name}")[0].params == card["parameters"]
+        assert find_models(f"builtin:{name}")[0].params == card["parameters"]
 
 
 @pytest.fixture
@@ -71,14 +71,14 @@ def test_other_weights_tell_the_number_of_classes(tmp_path):
     [("npz:some.npz", 8, True), ("npz:some.npz", 11, False), ("folder:val", 8, False)],
 )
 def test_arrays_without_the_last_classes_are_told_how_to_say_so(data, classes, advice):
-    with pytest.raises(CovshiftError, match="tells 10 classes apart") as caught:
+    with pytest.raises(CovshiftError, match="distinguishes 10 classes") as caught:
         open_model("builtin:resnet20").check_classes(classes, data)
-    assert ("or say ?classes=10" in str(caught.value)) == advice
+    assert ("or add ?classes=10" in str(caught.value)) == advice
 
 
 def test_opening_leaves_the_global_generator_alone():
     before = torch.get_rng_state()
-    builtin.open_builtin("resnet20")
+    builtin.open_network("resnet20")
     assert torch.equal(before, torch.get_rng_state())
 
 
@@ -87,5 +87,5 @@ def test_opening_leaves_the_global_generator_alone():
 def test_the_clean_error_is_what_the_card_says():
     test = cifar10.load("test")
     for name in builtin.names():
-        network, _, _, card = builtin.open_builtin(name)
+        network, _, _, card = builtin.open_network(name)
         assert error(network, ArrayFeed(test, test, "crop")) == pytest.approx(card["clean error"], abs=5e-4)

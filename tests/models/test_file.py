@@ -155,7 +155,7 @@ def test_settings_that_say_nothing(source, tmp_path):
         "": r"expected the architecture of .*net.pth, e.g. file:.*\?arch=torchvision:resnet50",
         "?arch=": "expected the architecture",
         "?archi=torchvision:resnet18": "unknown setting of file: 'archi'; did you mean 'arch'",
-        f"?arch={TINY}&classes=10": "classes= says nothing to py:networks:Tiny",
+        f"?arch={TINY}&classes=10": "classes= has no effect on py:networks:Tiny",
         f"?arch={TINY}&classes=0": "expected classes from 1 on",
         "?arch=file:net.pth": "expected arch= to name an architecture such as",
         "?arch=torchvision:resnet1": "unknown torchvision model",

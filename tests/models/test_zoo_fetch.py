@@ -105,7 +105,7 @@ def test_a_download_of_unknown_length(zoo, monkeypatch):
     unchecked = replace(zoo.entry, files=(File(zoo.entry.files[0].url, zoo.file.name),))
     monkeypatch.setitem(ENTRIES, "tiny", unchecked)
     zoo.server.in_pieces, zoo.server.limit = True, 1000
-    with pytest.raises(CovshiftError, match="the connection broke off; try again to go on"):
+    with pytest.raises(CovshiftError, match="the connection broke off; try again to resume"):
         open_model("zoo:tiny")
     assert whole_files(zoo) == []
     zoo.server.limit = None
@@ -120,7 +120,7 @@ def test_what_is_longer_than_the_file_is_thrown_away(zoo, monkeypatch):
     zoo.folder.mkdir(parents=True)
     part = zoo.folder / f"{zoo.file.name}.part"
     part.write_bytes(zoo.server.content + b"?")
-    with pytest.raises(CovshiftError, match="longer than the file, and was thrown away; try again"):
+    with pytest.raises(CovshiftError, match="longer than the file, and was deleted; try again"):
         open_model("zoo:tiny")
     part.write_bytes(zoo.server.content)  # killed before it was given its name
     assert opened_like(zoo)
@@ -129,7 +129,7 @@ def test_what_is_longer_than_the_file_is_thrown_away(zoo, monkeypatch):
 def test_another_checksum_is_thrown_away(zoo):
     zoo.server.content = zoo.server.content[:-1] + b"?"
     with pytest.raises(
-        CovshiftError, match=r"with SHA-256 .*, got .*; it was thrown away, try again. Fetch https://by"
+        CovshiftError, match=r"with SHA-256 .*, got .*; the file was deleted, try again. Fetch https://by"
     ):
         open_model("zoo:tiny")
     assert [file.name for file in zoo.folder.iterdir()] == [".lock"]
@@ -137,7 +137,9 @@ def test_another_checksum_is_thrown_away(zoo):
 
 def test_a_web_page_is_not_taken_for_weights(zoo):
     zoo.server.kind = "text/html; charset=utf-8"
-    with pytest.raises(CovshiftError, match=r"it gave a web page instead of the file. Fetch https://by.hand by other"):
+    with pytest.raises(
+        CovshiftError, match=r"the server sent a web page instead of the file. Fetch https://by.hand by other"
+    ):
         open_model("zoo:tiny")
     assert [file.name for file in zoo.folder.iterdir()] == [".lock"]
 
@@ -146,7 +148,7 @@ def test_no_room_and_no_network(zoo, monkeypatch):
     little = SimpleNamespace(free=10)
     monkeypatch.setattr(shutil, "disk_usage", lambda folder: little)
     with pytest.raises(
-        CovshiftError, match=r"it takes \d+ MB and .* has 0 MB free; make room there, or set COVSHIFT_HOME"
+        CovshiftError, match=r"the file has \d+ MB and .* has 0 MB free; make room there, or set COVSHIFT_HOME"
     ):
         open_model("zoo:tiny")
     zoo.server.http.shutdown()

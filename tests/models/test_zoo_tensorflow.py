@@ -44,7 +44,7 @@ def test_damaged_files(tmp_path):
         read_tensors(index)
     for broken in (b"", table[: len(table) // 2], b"x" * 100):
         index.write_bytes(broken)
-        with pytest.raises(CovshiftError, match="is no whole index of a TensorFlow checkpoint"):
+        with pytest.raises(CovshiftError, match="is not a complete index of a TensorFlow checkpoint"):
             read_tensors(index)
     for at in range(0, len(table) - 8, 17):
         index.write_bytes(table[:at] + b"\xff\xff\xff" + table[at + 3 :])

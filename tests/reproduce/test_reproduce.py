@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from covshift import CovshiftError
 from covshift.bench.engines.where import Shard, Where
-from covshift.bench.results.merge import merge
+from covshift.bench.results.merge import merge_runs
 from covshift.bench.results.metrics import ALEXNET
 from covshift.bench.results.store import Row, Store
 from covshift.bench.settings import Settings
@@ -263,7 +263,7 @@ def test_shards_are_merged_into_the_same_table(tiny_builtins, tmp_path, monkeypa
         shard = Where(shard=Shard(number, 2))
         text = command.reproduce(found, places, tmp_path / "parts", said.append, where=shard).text
         assert f"{2 - 2 * number} of {2 - 2 * number} cells done" in text
-    assert merge([tmp_path / "parts"]) == [tmp_path / "parts" / "resnet20-builtin-mixed"]
+    assert merge_runs([tmp_path / "parts"]) == [tmp_path / "parts" / "resnet20-builtin-mixed"]
     said.clear()
     merged = command.reproduce(found, places, tmp_path / "parts", said.append).text
     assert said == []  # nothing is left to run

@@ -113,8 +113,8 @@ def test_a_target_whose_answers_are_compared_among_some_classes(run, monkeypatch
         (["--alarm", "0.3"], "expected --source or --predictor with --alarm"),
         (["--predictor", "typo"], "there is no predictor at typo; name clean labelled images to learn one: --source"),
         (["--source", "npz:nothing.npz"], "nothing.npz"),
-        (["--source", "npz:some.npz?classes=5"], "tells 4 classes apart, and npz:some.npz?classes=5 has 5"),
-        (["--device", "abacus"], "expected a device that is there"),
+        (["--source", "npz:some.npz?classes=5"], "distinguishes 4 classes, and npz:some.npz?classes=5 has 5"),
+        (["--device", "abacus"], "expected an available device"),
     ],
 )
 def test_bad_input(run, arguments, message):

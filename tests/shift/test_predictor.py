@@ -12,7 +12,7 @@ import covshift
 from covshift import CovshiftError
 from covshift.core.calling import call_model
 from covshift.shift import Predictor
-from covshift.shift.forecast.observe import check_labels
+from covshift.shift.forecast.observe import as_labels
 from covshift.shift.forecast.regression import Calibration, fit_line
 from covshift.shift.forecast.signals import COMBINED
 
@@ -132,7 +132,7 @@ def test_batches_go_where_the_model_is():
 
 def test_labels_of_any_whole_type():
     for dtype in (torch.int32, torch.uint8):
-        found = check_labels(torch.tensor([3, 1], dtype=dtype), IMAGES[:2])
+        found = as_labels(torch.tensor([3, 1], dtype=dtype), IMAGES[:2])
         assert (found.dtype, found.tolist()) == (torch.int64, [3, 1])
 
 

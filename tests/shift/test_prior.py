@@ -61,13 +61,13 @@ def written(path, text):
 BAD = [
     (lambda t: find(corruptions=[]), "at least one holdout corruption"),
     (lambda t: find(grid=[]), "at least one holdout corruption"),
-    (lambda t: find(grid=[-1]), "prior is a number of images"),
-    (lambda t: find(size=0), "size is a number of images from 1"),
+    (lambda t: find(grid=[-1]), "expected prior to be a number of images"),
+    (lambda t: find(size=0), "expected size to be a number of images from 1"),
     (lambda t: search(tiny(), IMAGES, LABELS[:3], 4), "one label for each of 12 images"),
     (lambda t: find(corruptions=["mist"]), "unknown corruption 'mist'"),
-    (lambda t: find(cache=t), "no cache of searches"),
-    (lambda t: find(cache=written(t / "list", "[1]")), "no cache of searches"),
-    (lambda t: find(cache=written(t / "broken", '{"a":')), "no cache of searches"),
+    (lambda t: find(cache=t), "not a cache of searches"),
+    (lambda t: find(cache=written(t / "list", "[1]")), "not a cache of searches"),
+    (lambda t: find(cache=written(t / "broken", '{"a":')), "not a cache of searches"),
     (lambda t: find(preprocess=lambda batch: prepare(batch) / 0), "NaN or infinite"),
     (lambda t: search(tiny(), np.zeros((12, 16, 16, 3), np.uint8), LABELS, 4, corruptions=["brightness"]), "same one"),
 ]  # fmt: skip

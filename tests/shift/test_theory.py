@@ -203,7 +203,7 @@ BAD = [
     (lambda: bounds(8, 4, np.nan, 1, 0, 1), "expected means that are finite"),
     (lambda: bounds(8, 4, "zero", 1, 0, 1), "expected mu_s to be a number or an array, got 'zero'"),
     (lambda: bounds([1, 2], [1, 2, 3], *OK), r"shapes that fit each other, got n \(2,\), N \(3,\)"),
-    (lambda: bounds(8, 4, *OK, alpha=0), "alpha is between 0 and 1"),
+    (lambda: bounds(8, 4, *OK, alpha=0), "expected alpha between 0 and 1"),
     (lambda: expected(8, 4, *OK, draws=1), "at least 2 draws"),
     (lambda: layer_bounds(8, 4, random_statistics(0), random_statistics(0, (5,))), "different models or layers"),
     (lambda: layer_bounds(8, 4, random_statistics(0), 7), "expected two Statistics, got Statistics and int"),

@@ -7,16 +7,36 @@ import json
 import pytest
 
 from covshift.support.errors import CovshiftError
-from covshift.support.tables import CHANGE, DECIMAL, Table, TableCell, change, percent, plain, points, tidy
-from covshift.support.writers import FORMS, as_csv, as_html, as_latex, as_markdown, as_text, csv_text, harmless, write
+from covshift.support.tables import (
+    CHANGE,
+    DECIMAL,
+    Table,
+    TableCell,
+    change_cell,
+    percent_cell,
+    points_cell,
+    share_cell,
+    tidy,
+)
+from covshift.support.writers import (
+    FORMS,
+    as_csv,
+    as_html,
+    as_latex,
+    as_markdown,
+    as_text,
+    csv_text,
+    format_tables,
+    harmless,
+)
 
 TABLE = Table(
     "t",
     "errors in %",
     ("", "none", CHANGE),
     (
-        (TableCell("  fog"), percent((0.25, 0.24, 0.27)), change((-0.1, -0.12, -0.08))),
-        (TableCell("  fog"), plain(0.5), points(0.04)),
+        (TableCell("  fog"), percent_cell((0.25, 0.24, 0.27)), change_cell((-0.1, -0.12, -0.08))),
+        (TableCell("  fog"), share_cell(0.5), points_cell(0.04)),
         (TableCell("snow"), TableCell(), TableCell()),
     ),
     ("a note",),
@@ -44,7 +64,7 @@ def test_markup_is_text():
 
 
 def test_tidy_tables_have_all_digits():
-    third = TABLE._replace(lines=((TableCell("fog"), percent((1 / 3, 0.3, 0.4)), points(0.1)),))
+    third = TABLE._replace(lines=((TableCell("fog"), percent_cell((1 / 3, 0.3, 0.4)), points_cell(0.1)),))
     (row,) = csv.DictReader(io.StringIO(as_csv(tidy(third))))
     assert float(row["value"]) == 1 / 3
     assert (row["line"], row["column"], row["low"], row["high"]) == ("fog", "none", "0.3", "0.4")
@@ -85,14 +105,14 @@ def test_formulas_do_no_harm(text, safe):
 
 @pytest.mark.parametrize("form", FORMS)
 def test_several_tables_are_one_text(form):
-    assert write([TABLE, TABLE], form).count("fog") >= 2
+    assert format_tables([TABLE, TABLE], form).count("fog") >= 2
     with pytest.raises(CovshiftError, match="did you mean 'json'"):
-        write([TABLE], "jsn", others=["json"])
+        format_tables([TABLE], "jsn", others=["json"])
 
 
 def test_numbers_in_bold():
     bold = TABLE._replace(
-        lines=((TableCell("a"), TableCell(1.25, strong=True, notation=DECIMAL), change((-0.1, -0.2, -0.05))),)
+        lines=((TableCell("a"), TableCell(1.25, strong=True, notation=DECIMAL), change_cell((-0.1, -0.2, -0.05))),)
     )
     assert "**1.2**" in as_markdown(bold)
     assert "<b>-10.0</b> <small>-20.0 to -5.0</small>" in as_html(bold)

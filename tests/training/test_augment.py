@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from covshift.training import augmix
 from covshift.training import loops as kernels
 from covshift.training.augment import AUGMENTS, SIGMA, crop
-from covshift.training.feed import Batch
+from covshift.training.feed import TrainingBatch
 from covshift.training.mixup import mixup
 
 
@@ -151,7 +151,7 @@ def test_views(name, views):
 def test_mixup_is_the_blend_of_two_losses():
     torch.manual_seed(0)
     images, labels, logits = torch.randn(8, 3, 4, 4), torch.arange(8) % 3, torch.randn(8, 3)
-    mixed = mixup(Batch(images, labels), 3, np.random.default_rng(5))
+    mixed = mixup(TrainingBatch(images, labels), 3, np.random.default_rng(5))
     rng = np.random.default_rng(5)
     share, other = rng.beta(0.7, 0.7), rng.permutation(8)  # as Fixup's authors draw them
     assert 0.05 < share < 0.95

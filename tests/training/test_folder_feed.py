@@ -8,7 +8,7 @@ from PIL import Image
 from covshift.support.errors import CovshiftError
 from covshift.support.torchvision import torchvision
 from covshift.training.folder_feed import FolderFeed, random_crop
-from covshift.training.recipe import Recipe, find
+from covshift.training.recipe import Recipe, find_recipe
 from covshift.training.train import train
 
 
@@ -59,10 +59,10 @@ def test_the_loop_takes_a_folder(folder, tmp_path):
 
 
 def test_the_papers_settings():
-    recipe = find("resnet101-gn")
+    recipe = find_recipe("resnet101-gn")
     assert (recipe.rate, recipe.momentum, recipe.batch, recipe.decay, recipe.epochs) == (0.1, 0.9, 256, 1e-4, 100)
     assert [round(recipe.rate_at(part), 6) for part in (0.1, 0.31, 0.61, 0.91)] == [0.1, 0.01, 0.001, 0.0001]
-    assert (recipe.augment, find("resnet101-fixup").augment) == ("crop", "mixup")
+    assert (recipe.augment, find_recipe("resnet101-fixup").augment) == ("crop", "mixup")
 
 
 def test_folders_that_do_not_fit(folder, tmp_path):

@@ -16,13 +16,13 @@ from typer.testing import CliRunner
 
 from covshift.cli import app
 from covshift.data import cifar10
-from covshift.data.cifar10 import LabelledImages
+from covshift.data.cifar10 import CifarImages
 from covshift.models import builtin
 from covshift.support.errors import CovshiftError
 from covshift.training import session, train
 from covshift.training import state as run
 from covshift.training.feed import ArrayFeed
-from covshift.training.recipe import RECIPES, Recipe, find
+from covshift.training.recipe import RECIPES, Recipe, find_recipe
 
 TINY = Recipe("tiny", depth=8, width=4, epochs=3, batch=16, rate=0.05)
 
@@ -33,7 +33,7 @@ def images(count, seed):
     labels = np.arange(count) % 2
     pixels = rng.integers(0, 160, (count, 32, 32, 3))
     pixels[labels == 1, :, :, 0] += 60
-    return LabelledImages(pixels.astype(np.uint8), labels.astype(np.int64))
+    return CifarImages(pixels.astype(np.uint8), labels.astype(np.int64))
 
 
 def feed(augment="crop", count=72, classes=2):
@@ -173,7 +173,7 @@ def test_a_loss_that_is_no_number_stops_and_keeps_the_last_good_checkpoint(tmp_p
 def test_the_recipes():
     assert RECIPES["resnet20-gn"].norm == "group"
     with pytest.raises(CovshiftError, match="unknown recipe 'resnet20-augmx'; did you mean 'resnet20-augmix'"):
-        find("resnet20-augmx")
+        find_recipe("resnet20-augmx")
     with pytest.raises(CovshiftError, match="at least one epoch, got 0"):
         Recipe("x", epochs=0)
     with pytest.raises(CovshiftError, match="at least one cycle, got 0"):
@@ -191,7 +191,7 @@ def test_a_recipe_starts_from_the_weights_of_another(tiny_cifar, tmp_path, monke
     assert invoke("tiny", "--out", tmp_path).exit_code == 0
     recipe = replace(TINY, name="next", start="tiny", augment="noise")
     begun = fit(tmp_path / "next", recipe, stop=after(1)).network.state_dict()
-    tiny = builtin.open_builtin("tiny").network.state_dict()
+    tiny = builtin.open_network("tiny").network.state_dict()
     drawn = TINY.network(2).state_dict()
     assert torch.dist(begun["stem.weight"], tiny["stem.weight"]) < 0.1 * torch.dist(
         begun["stem.weight"], drawn["stem.weight"]
@@ -201,7 +201,7 @@ def test_a_recipe_starts_from_the_weights_of_another(tiny_cifar, tmp_path, monke
 
 
 def test_fixup_scalars_learn_at_a_tenth_of_the_rate():
-    recipe = find("resnet20-fixup")
+    recipe = find_recipe("resnet20-fixup")
     groups = recipe.optimiser(recipe.network()).param_groups
     assert [group["share"] for group in groups] == [1.0, 0.1]
     assert sum(p.numel() for p in groups[1]["params"]) == 9 * 5 + 2
@@ -228,7 +228,7 @@ def test_the_command_writes_weights_and_a_card_that_open(tiny_cifar, tmp_path, m
     assert card["command"] == "covshift train tiny --epochs 2 --rate 0.05 --seed 3"
     monkeypatch.setattr(builtin, "WEIGHTS", tmp_path)
     assert builtin.names() == ["tiny"]
-    opened = builtin.open_builtin("tiny")
+    opened = builtin.open_network("tiny")
     assert opened.card["parameters"] == sum(p.numel() for p in opened.network.parameters())
     pixels = images(20, 1)
     mean, std = (torch.tensor(each).view(3, 1, 1) for each in (opened.mean, opened.std))
@@ -282,14 +282,14 @@ def test_the_command_explains_bad_arguments(arguments, message, tmp_path, monkey
 
 @pytest.mark.parametrize("device", ["abacus", "meta"])
 def test_a_device_that_cannot_compute(device, tmp_path):
-    with pytest.raises(CovshiftError, match="a device that is there"):
+    with pytest.raises(CovshiftError, match="an available device"):
         fit(tmp_path, device=device)
 
 
 def test_unknown_and_damaged_builtin_networks(tmp_path, monkeypatch):
     monkeypatch.setattr(builtin, "WEIGHTS", tmp_path)
     with pytest.raises(CovshiftError, match="unknown built-in network"):
-        builtin.open_builtin("resnet20")
+        builtin.open_network("resnet20")
     (tmp_path / "resnet20.safetensors").write_bytes(b"half")
     with pytest.raises(CovshiftError, match="expected weights of covshift train"):
-        builtin.open_builtin("resnet20")
+        builtin.open_network("resnet20")

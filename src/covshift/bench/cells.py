@@ -1,30 +1,30 @@
 """From cells to rows, wherever they are computed."""
 
-from covshift.bench.evaluate import Errors, Evaluator
+from covshift.bench.evaluate import ErrorCounts, Evaluator
 from covshift.bench.plan import Cell
 from covshift.bench.results.store import Row
 from covshift.bench.settings import Settings
 from covshift.core.statistics import Statistics
-from covshift.data.selection import Shown
+from covshift.data.selection import ConditionImages
 
 
 class Work:
-    """Computes cells, one after the other; what those of a condition can share is kept until the next condition."""
+    """Compute cells, one after the other; what the cells of a condition can share is kept until the next condition."""
 
     def __init__(self, evaluator: Evaluator, settings: Settings) -> None:
         self.evaluator = evaluator
         self._settings = settings
-        self._shown: Shown | None = None
+        self._images: ConditionImages | None = None
         self._target: Statistics | None = None
 
     def run(self, cell: Cell) -> Row:
         """Compute a cell."""
-        if self._shown is None or self._shown.condition != cell.condition:
-            self._shown, self._target = self.evaluator.show(cell.condition), None
-        errors, self._target = self.evaluator.run(self._shown, cell.method, self._target)
+        if self._images is None or self._images.condition != cell.condition:
+            self._images, self._target = self.evaluator.images_in(cell.condition), None
+        errors, self._target = self.evaluator.run(self._images, cell.method, self._target)
         return self._row(cell, errors)
 
-    def _row(self, cell: Cell, errors: Errors) -> Row:
+    def _row(self, cell: Cell, errors: ErrorCounts) -> Row:
         method, settings, evaluator = cell.method, self._settings, self.evaluator
         return Row(
             cell=cell.name,

@@ -1,4 +1,4 @@
-"""A condition and a method make a result: how many images the model gets wrong."""
+"""Evaluation of a method in a condition: the number of images that the model gets wrong."""
 
 import time
 from collections.abc import Callable
@@ -10,13 +10,13 @@ from covshift.bench.evaluation import Evaluation, Score, Subject
 from covshift.bench.methods import Method
 from covshift.core.statistics import Statistics
 from covshift.data.condition import CLEAN, Condition
-from covshift.data.selection import Selection, Shown
+from covshift.data.selection import ConditionImages, Selection
 from covshift.models import Model
 from covshift.support.errors import CovshiftError
 
 
-class Errors(NamedTuple):
-    """How many images were shown, and how many the model got wrong."""
+class ErrorCounts(NamedTuple):
+    """The number of images shown to the model, and the numbers that it got wrong."""
 
     images: int
     top1: int
@@ -28,11 +28,11 @@ class Evaluator:
     """Evaluates one model on one selection of images; what methods can share in a condition, they share.
 
     Args:
-        model: on its device, in eval mode.
+        model: the model, on its device, in eval mode.
         selection: the images.
-        batch_size: how many images the model gets at once; a statistical batch may be smaller or larger.
-        memory: bytes for batches that wait for each other, where a statistical batch is larger.
-        advance: called with how many more images have gone through the model.
+        batch_size: the number of images that the model gets at once; a statistical batch may be smaller or larger.
+        memory: the number of bytes for batches that wait for each other, where a statistical batch is larger.
+        advance: called with the number of images that have just gone through the model.
     """
 
     def __init__(
@@ -51,36 +51,43 @@ class Evaluator:
         self._subject = Subject(model, memory)
         self.device = self._subject.device
 
-    def show(self, condition: Condition) -> Shown:
+    def images_in(self, condition: Condition) -> ConditionImages:
         """Return the images in a condition, for `run`."""
-        return self.selection.show(condition)
+        return self.selection.images_in(condition)
 
-    def run(self, shown: Shown, method: Method, target: Statistics | None = None) -> tuple[Errors, Statistics | None]:
+    def run(
+        self, images: ConditionImages, method: Method, target: Statistics | None = None
+    ) -> tuple[ErrorCounts, Statistics | None]:
         """Evaluate a method in a condition.
 
         Args:
-            shown: the images of the condition.
+            images: the images of the condition.
             method: the method, with N chosen.
-            target: the statistics of the whole condition, if an earlier method came by them.
+            target: the statistics of the whole condition, if an earlier method has estimated them.
 
         Returns:
-            The errors, and the statistics of the whole condition if this method came by them.
+            The errors, and the statistics of the whole condition if this method has estimated them.
         """
         begun = time.perf_counter()
-        score = Score(str(shown.condition), self._advance, self.selection.data.among)
+        score = Score(str(images.condition), self._advance, self.selection.data.among)
         evaluation = Evaluation(
             self._subject,
-            shown,
+            images,
             score,
-            clean=lambda: self.show(CLEAN),
+            clean=lambda: self.images_in(CLEAN),
             batch_size=self.batch_size,
             target=target,
         )
         with torch.inference_mode():
             self._run(method, evaluation, score)
         if not score.images:
-            raise CovshiftError(f"no image of {shown.condition} could be read: there is nothing to evaluate")
-        return Errors(score.images, score.top1, score.top5, time.perf_counter() - begun), evaluation.target
+            raise CovshiftError(f"no image of {images.condition} could be read: there is nothing to evaluate")
+        if score.images > len(self.selection):
+            raise CovshiftError(
+                f"method {method.name!r} has shown {score.images} images where there are {len(self.selection)}; "
+                "let it run each of them once"
+            )
+        return ErrorCounts(score.images, score.top1, score.top5, time.perf_counter() - begun), evaluation.target
 
     def _run(self, method: Method, evaluation: Evaluation, score: Score) -> None:
         method.run(evaluation)

@@ -1,4 +1,4 @@
-"""What a method of the benchmark works with: the images of one condition, and a model whose answers are counted."""
+"""`Evaluation`: the images of one condition, and a model whose errors are counted, for a method to work with."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,8 +14,7 @@ from covshift.bench.fold import Folding
 from covshift.core.calling import device_of, logits_of
 from covshift.core.estimate import estimate
 from covshift.core.statistics import Statistics
-from covshift.data.selection import ImageBatch as Images
-from covshift.data.selection import Shown
+from covshift.data.selection import ConditionImages, ImageBatch
 from covshift.models import Model
 from covshift.support.classes import restrict
 from covshift.support.errors import CovshiftError
@@ -53,8 +52,8 @@ class Subject:
     """A model on its device, with what methods share over all conditions.
 
     Attributes:
-        model: on its device, in eval mode.
-        memory: bytes for batches that wait for each other, where a statistical batch is larger than a compute batch.
+        model: the model, on its device, in eval mode.
+        memory: the number of bytes for batches that wait for each other, where a statistical batch exceeds a batch.
     """
 
     model: Model
@@ -63,7 +62,7 @@ class Subject:
 
     @cached_property
     def device(self) -> torch.device:
-        """Where the model's parameters are."""
+        """The device of the model's parameters."""
         return device_of(self.model.module)
 
     @cached_property
@@ -74,8 +73,8 @@ class Subject:
         """Return the model with the statistics that it has now folded into its convolutions.
 
         Args:
-            images: some of the model's input, to check that the answers stay the same.
-            as_it_came: the statistics are the model's own, so that folding is done once for all conditions.
+            images: a batch of the model's input, to check that the answers stay the same.
+            as_it_came: whether the statistics are the model's own, so that folding is done once for all conditions.
         """
         if not as_it_came:
             return self._folding.fold(images)
@@ -83,7 +82,7 @@ class Subject:
             self._as_it_came = self._folding.fold(images)
         return self._as_it_came
 
-    def input(self, batch: Images) -> Tensor:
+    def input(self, batch: ImageBatch) -> Tensor:
         """Return the model's input for a batch of images."""
         return self.model.preprocess.tensor(batch.images, self.device)
 
@@ -93,36 +92,36 @@ class Evaluation:
 
     Attributes:
         model: the model, on its device, in eval mode.
-        shown: the images of the condition, to be taken in batches.
-        clean: returns the clean images.
-        batch_size: how many images the model gets at once; a statistical batch may be smaller or larger.
+        images: the images of the condition, to be taken in batches.
+        clean: a function that returns the clean images.
+        batch_size: the number of images that the model gets at once; a statistical batch may be smaller or larger.
         target: the statistics of the whole condition, once a method has estimated them.
     """
 
     def __init__(
         self,
         subject: Subject,
-        shown: Shown,
+        images: ConditionImages,
         score: Score,
         *,
-        clean: Callable[[], Shown],
+        clean: Callable[[], ConditionImages],
         batch_size: int,
         target: Statistics | None = None,
     ) -> None:
         self.model = subject.model
-        self.shown = shown
+        self.images = images
         self.clean = clean
         self.batch_size = batch_size
         self.target = target
         self._subject = subject
         self._score = score
 
-    def run(self, batches: Iterator[Images]) -> None:
+    def run(self, batches: Iterator[ImageBatch]) -> None:
         """Show batches to the model, one after the other, with whatever adapter is on it."""
         for batch in batches:
             self._score.add(batch.labels, self.model.module(self._subject.input(batch)))
 
-    def run_frozen(self, batches: Iterator[Images], *, as_it_came: bool = False) -> None:
+    def run_frozen(self, batches: Iterator[ImageBatch], *, as_it_came: bool = False) -> None:
         """Show batches to the model whose statistics stay as they are now, which saves time.
 
         Args:
@@ -136,14 +135,14 @@ class Evaluation:
                 folded = self._subject.folded(images, as_it_came=as_it_came)
             self._score.add(batch.labels, folded(images))
 
-    def run_whole(self, batches: Iterator[Images], prior: float) -> Statistics:
+    def run_whole(self, batches: Iterator[ImageBatch], prior: float) -> Statistics:
         """Show batches to the model as one statistical batch, and return its statistics."""
         return self._estimate(batches, prior, self._score.add)
 
     def estimate_target(self) -> Statistics:
         """Return the statistics of the whole condition, without counting errors; they are estimated once."""
         if self.target is None:
-            self.target = self._estimate(self.shown.batches(self.batch_size), 0, lambda labels, logits: None)
+            self.target = self._estimate(self.images.batches(self.batch_size), 0, lambda labels, logits: None)
         return self.target
 
     @contextmanager
@@ -157,7 +156,7 @@ class Evaluation:
             source.apply(self.model.module)
 
     def _estimate(
-        self, batches: Iterator[Images], prior: float, collect: Callable[[np.ndarray, Tensor], None]
+        self, batches: Iterator[ImageBatch], prior: float, collect: Callable[[np.ndarray, Tensor], None]
     ) -> Statistics:
         labels: list[np.ndarray] = []
 

@@ -39,7 +39,7 @@ class Folding:
         """Return a copy of the model with its statistics folded in, or where that is not possible the model itself.
 
         Args:
-            images: some that the model takes; the first ones are used to check that it answers as before.
+            images: a batch of the model's input, of which the first images check that the answers stay the same.
         """
         examples = images[:_EXAMPLES]
         with torch.inference_mode():
@@ -87,7 +87,7 @@ def find_pairs(module: nn.Module, images: Tensor) -> list[Pair]:
 
 
 class _Watch(TorchDispatchMode):
-    """Notes which operators look at the outputs of convolutions, and which normalisation is called with one."""
+    """Records which operators read the outputs of convolutions, and which normalisation is called with one."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -136,7 +136,7 @@ def _folded(module: nn.Module, pairs: list[Pair]) -> nn.Module:
 
 
 def _is_plain(module: nn.Module) -> bool:
-    """Return whether a layer does what its class says: it has no hooks, and numbers precise enough to multiply."""
+    """Return whether a layer does no more than its class: it has no hooks, and numbers precise enough to multiply."""
     weight = module.weight
     hooked = any(getattr(module, name, None) for name in ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks"))
     return not hooked and (weight is None or (isinstance(weight, Tensor) and weight.dtype in _PRECISE))

@@ -1,7 +1,7 @@
 """`shift.json` in a run folder: how far each condition moves a model's statistics, in every layer.
 
 Measuring opens the model and the images of the run. What layers saw in a condition is kept beside it, in `statistics/`,
-so that a measurement that was stopped goes on; `shift.json` alone is enough for a report.
+so that a measurement that was stopped is resumed; `shift.json` alone is enough for a report.
 """
 
 import hashlib
@@ -46,16 +46,16 @@ class Measured(BaseModel):
 
     @property
     def condition(self) -> Condition:
-        """Which it is."""
+        """The condition that was measured."""
         return Condition(self.corruption, self.severity)
 
     def average(self, measure: str = MEASURES[0]) -> float:
-        """The distance, averaged over the layers."""
+        """Return the distance, averaged over the layers."""
         return float(np.mean(self.distances[measure]))
 
 
 class Expected(BaseModel):
-    """What theory has to say of n and N: √L, averaged over layers and over test conditions of middle severity."""
+    """The theory's √L for n and N, averaged over layers and over test conditions of middle severity."""
 
     model_config = ConfigDict(frozen=True, allow_inf_nan=False)
 
@@ -65,14 +65,14 @@ class Expected(BaseModel):
 
 
 class Shift(BaseModel):
-    """What was measured of a run.
+    """The distances that were measured on a run.
 
     Attributes:
-        images: on how many images of each condition.
-        layers: the paths of those that images reach, in the order of the model.
-        channels: of every layer that the model has; it has two parameters for each.
-        conditions: those of the run, without mixtures.
-        theory: for the grid of n and N.
+        images: the number of images of each condition.
+        layers: the paths of the layers that images reach, in the order of the model.
+        channels: the number of channels of every layer of the model; each channel has two parameters.
+        conditions: the measurements of the conditions of the run, without mixtures.
+        theory: the expectations for the grid of n and N.
     """
 
     model_config = ConfigDict(frozen=True, protected_namespaces=())
@@ -87,7 +87,7 @@ class Shift(BaseModel):
 
     @model_validator(mode="after")
     def _whole(self) -> Self:
-        """Every condition has every distance in every layer."""
+        """Check that every condition has every distance in every layer."""
         for each in self.conditions:
             lengths = {name: len(values) for name, values in each.distances.items()}
             if lengths != dict.fromkeys(MEASURES, len(self.layers)):
@@ -98,22 +98,22 @@ class Shift(BaseModel):
 
 
 def measurable(result: RunFolder) -> list[Condition]:
-    """The conditions of a run that have a distance: a mixture has no statistics of its own."""
+    """Return the conditions of a run that have a distance: a mixture has no statistics of its own."""
     return [condition for condition in result.run.settings.plan.conditions if condition != MIXED]
 
 
 def read_shift(result: RunFolder) -> Shift | None:
-    """What was measured of a run; None where nothing was."""
+    """Return the measurements of a run; None where there are none."""
     file = result.folder / _FILE
     try:
         shift = Shift.model_validate_json(file.read_text())
     except FileNotFoundError:
         return None
     except (OSError, UnicodeDecodeError) as error:
-        raise CovshiftError(f"{file} is no measurement ({error}); delete it and measure again") from error
+        raise CovshiftError(f"{file} is not a valid measurement ({error}); delete it and measure again") from error
     except ValidationError as error:
         reason = error.errors()[0]["msg"].removeprefix("Value error, ")
-        raise CovshiftError(f"{file} is no measurement ({reason}); delete it and measure again") from error
+        raise CovshiftError(f"{file} is not a valid measurement ({reason}); delete it and measure again") from error
     if shift.schema_version != SCHEMA:
         raise CovshiftError(f"{file} has schema {shift.schema_version}, this covshift reads {SCHEMA}; measure again")
     if shift.model_digest != result.run.model_digest:
@@ -121,14 +121,14 @@ def read_shift(result: RunFolder) -> Shift | None:
     return shift
 
 
-def measure(result: RunFolder, images: int, *, progress: bool = True) -> Shift | None:
-    """Measure a run's conditions, and write what was found into its folder; None for a model without statistics.
+def measure_shift(result: RunFolder, images: int, *, progress: bool = True) -> Shift | None:
+    """Measure a run's conditions, write the result into its folder and return it; None without statistics.
 
-    What was measured on as many images is not measured again.
+    A measurement on the same number of images is not repeated.
 
     Args:
         result: the run; its model and data are opened.
-        images: how many of the run's images to take.
+        images: the number of the run's images to measure on.
         progress: whether to show progress.
     """
     run, settings = result.run, result.run.settings
@@ -142,10 +142,12 @@ def measure(result: RunFolder, images: int, *, progress: bool = True) -> Shift |
     source, data = Statistics.of(model.module), open_data(settings.data)
     check_same(result.folder, run, describe(settings, model, data), extend=False)
     indices = choose(data.labels, limit=settings.limit, order="shuffled", seed=settings.seed)[:images]
-    selection = Selection(data, indices, model.preprocess.picture, making=settings.making, skip_broken=True)
+    selection = Selection(
+        data, indices, model.preprocess.picture, corruption_settings=settings.corruption_settings, skip_broken=True
+    )
     key = _key(run, len(indices))
     targets = {}
-    with progress_bar(f"measuring {result.folder.name}", len(conditions), show=progress) as advance:
+    with progress_bar(f"measuring {result.folder.name}", len(conditions), enabled=progress) as advance:
         for condition in conditions:
             kept = result.folder / "statistics" / f"{key}-{str(condition).replace('/', '-')}.safetensors"
             if kept.exists():
@@ -162,7 +164,7 @@ def measure(result: RunFolder, images: int, *, progress: bool = True) -> Shift |
 
 
 def _held(result: RunFolder) -> Shift | None:
-    """What the folder holds, unless it has to be measured again."""
+    """Return the measurements in the folder; None where they have to be made again."""
     try:
         return read_shift(result)
     except CovshiftError:
@@ -170,25 +172,32 @@ def _held(result: RunFolder) -> Shift | None:
 
 
 def _key(run: Run, images: int) -> str:
-    """Names what statistics depend on: those of other weights or images must not be gone on with."""
-    told = (run.model_digest, run.data_digest, run.preprocess, run.settings.limit, run.settings.making, images)
-    return hashlib.sha256(repr(told).encode()).hexdigest()[:12]
+    """Return a name for what statistics depend on: those of other weights or images must not be resumed from."""
+    depends_on = (
+        run.model_digest,
+        run.data_digest,
+        run.preprocess,
+        run.settings.limit,
+        run.settings.corruption_settings,
+        images,
+    )
+    return hashlib.sha256(repr(depends_on).encode()).hexdigest()[:12]
 
 
 def _estimate(model: Model, selection: Selection, condition: Condition) -> Statistics:
     def batches() -> Iterator[Tensor]:
-        for batch in selection.show(condition).batches(_BATCH):
+        for batch in selection.images_in(condition).batches(_BATCH):
             yield model.preprocess.tensor(batch.images)
 
     return estimate(model.module, batches(), progress=False)
 
 
 def derive(source: Statistics, targets: Mapping[Condition, Statistics], digest: str) -> Shift:
-    """The distances of conditions from the source, their map, and what theory expects of n and N."""
+    """Return the distances of conditions from the source, their map, and what theory expects for n and N."""
     points: Mapping[str, Point] = {}
     if len(targets) >= 3:
         points = embed({str(condition): target for condition, target in targets.items()}, source)
-    # An auxiliary head, say, is part of the model, and no image reaches it.
+    # An auxiliary head, for example, is part of the model, and no image reaches it.
     layers = [path for path in source if all(target[path].count for target in targets.values())]
     conditions = [
         _measured(condition, layers, source, target, points.get(str(condition)))
@@ -224,12 +233,12 @@ def _theory(source: Statistics, targets: Mapping[Condition, Statistics]) -> list
     if not severities:
         return []
     middle = severities[len(severities) // 2]
-    shown = [each for condition, each in targets.items() if condition.severity == middle]
+    at_middle = [moved for condition, moved in targets.items() if condition.severity == middle]
     tested = [each for c, each in targets.items() if c.severity == middle and c.corruption in names("test")]
     n, N = (axis.ravel() for axis in np.meshgrid(GRID_IMAGES, GRID_PRIORS, indexing="ij"))
     roots = [
         np.sqrt(bound.lower)
-        for target in tested or shown
+        for target in tested or at_middle
         for bound in layer_bounds(n, N, source, target, normalized=True).values()
     ]
     average = np.mean(roots, axis=0)
@@ -240,5 +249,5 @@ def _theory(source: Statistics, targets: Mapping[Condition, Statistics]) -> list
 
 
 def _short(value: float) -> float:
-    """Five digits: more would be noise, and make the file large."""
+    """Return a number with five digits: more would be noise, and make the file large."""
     return float(f"{value:.5g}")

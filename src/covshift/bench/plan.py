@@ -1,4 +1,4 @@
-"""Which cells a run has: every method in every condition, and what `partial` needs to choose its prior."""
+"""The cells of a run: every method in every condition, and what `partial` needs to choose its prior."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -10,14 +10,14 @@ from covshift.data.condition import CLEAN, MIXED, Condition
 
 
 class Cell(NamedTuple):
-    """One method in one condition: what is run, stored and skipped as a whole."""
+    """One method in one condition, which is run, stored and skipped as a whole."""
 
     condition: Condition
     method: Method
 
     @property
     def name(self) -> str:
-        """What the cell is filed under: the same in every run.
+        """The name that the cell is stored under: the same in every run.
 
         >>> from covshift.bench.methods import batch
         >>> Cell(Condition("fog", 3), batch(8, 16)).name

@@ -47,7 +47,7 @@ def run(
     Args:
         settings: what to run, e.g. `{"model": "torchvision:resnet18", "data": "folder:val", "limit": 1000}`.
         out: the run folder; made if it is not there.
-        extend: add conditions and methods to a run that has others; what is not said is as it was.
+        extend: whether to add conditions and methods to an existing run; settings that are not given stay as they were.
         progress: whether to show progress.
         where: the engine that computes, e.g. `Where("ray", address="auto")`.
 
@@ -68,7 +68,7 @@ def run(
             screen.say(f"note: {data.caution}")
         if extend:
             settings = with_held(settings, out)
-        settings = fit(settings, data, screen.say)
+        settings = fit_to_data(settings, data, screen.say)
         model = open_model_of(settings)
         check_together(model, data, settings, where)
         description = describe(settings, model, data)
@@ -97,7 +97,7 @@ def open_model_of(settings: Settings) -> Model:
 
 
 def from_held(folder: str | os.PathLike[str]) -> dict[str, Any]:
-    """Return the settings of the run in a folder, but for conditions and methods, for what extends it."""
+    """Return the settings of the run in a folder, without conditions and methods, for a run that extends it."""
     if not holds_a_run(Path(folder)):
         return {}
     return Store(Path(folder)).run.settings.model_dump(exclude={*PLANNED, *FREE}, exclude_defaults=True)
@@ -110,7 +110,7 @@ def with_held(settings: Settings, folder: Path) -> Settings:
     return settings.model_copy(update=update)
 
 
-def fit(settings: Settings, data: Data, say: Callable[[str], None] = lambda text: None) -> Settings:
+def fit_to_data(settings: Settings, data: Data, say: Callable[[str], None] = lambda text: None) -> Settings:
     """Return the settings with the conditions that the data have; what was not named is left out, with a notice."""
     asked = settings.model_fields_set
     change: dict[str, Any] = {}
@@ -133,10 +133,12 @@ def fit(settings: Settings, data: Data, say: Callable[[str], None] = lambda text
     for condition in fitted.plan.conditions:
         if not data.has(condition):
             what = "clean images" if condition == CLEAN else f"condition {condition}"
-            raise CovshiftError(f"{data.uri} has no {what}; say where clean images are: {data.uri}?clean=folder:DIR")
+            raise CovshiftError(f"{data.uri} has no {what}; name a source of clean images: {data.uri}?clean=folder:DIR")
     for method in fitted.all_methods:
         if method.needs_clean and not data.has(CLEAN):
-            raise CovshiftError(f"method {method} needs clean images; say where they are: {data.uri}?clean=folder:DIR")
+            raise CovshiftError(
+                f"method {method} needs clean images; name a source of them: {data.uri}?clean=folder:DIR"
+            )
     return fitted
 
 
@@ -144,7 +146,7 @@ def check_together(model: Model, data: Data, settings: Settings, where: Where = 
     """Raise a `CovshiftError` where the model cannot be evaluated on the data, before anything runs."""
     if has_ranks():
         if where.engine != "local":
-            raise CovshiftError("torchrun and --engine ray both want to be where the run is; leave one of them out")
+            raise CovshiftError("expected either torchrun or `engine=ray`, got both; leave one of them out")
         if settings.skip_broken:
             raise CovshiftError("ranks cannot skip broken pictures together; remove these, or run without torchrun")
         check_alike([model.digest, data.digest])
@@ -172,7 +174,7 @@ def make_evaluator(settings: Settings, model: Model, data: Data, screen: Screen,
         data,
         indices,
         model.preprocess.picture,
-        making=settings.making,
+        corruption_settings=settings.corruption_settings,
         memory=room,
         skip_broken=settings.skip_broken,
     )

@@ -1,4 +1,4 @@
-"""What a user sees while a run goes on: a bar on a terminal, a line for each condition in a log file."""
+"""The progress of a run as a user sees it: a bar on a terminal, a line for each condition in a log file."""
 
 import time
 from types import TracebackType
@@ -15,11 +15,11 @@ class Screen:
     """Progress of a run on stderr.
 
     Args:
-        show: whether anything is shown.
+        enabled: whether anything is printed.
     """
 
-    def __init__(self, show: bool = True) -> None:
-        self._console = Console(stderr=True, quiet=not show, soft_wrap=True, highlight=False)
+    def __init__(self, enabled: bool = True) -> None:
+        self._console = Console(stderr=True, quiet=not enabled, soft_wrap=True, highlight=False)
         columns = (
             TextColumn("{task.description}"),
             BarColumn(),

@@ -1,4 +1,4 @@
-"""Everything that a run can be told: from the command line, a YAML file, or Python."""
+"""`Settings`: everything that a user can choose for a run, on the command line, in a YAML file, or in Python."""
 
 import shlex
 from pathlib import Path
@@ -11,16 +11,16 @@ from covshift.bench.plan import Plan, plan
 from covshift.corruptions import category, names
 from covshift.corruptions.apply import check_severity
 from covshift.data.condition import SEVERITIES
-from covshift.data.selection import Making, Order
+from covshift.data.selection import CorruptionSettings, Order
 from covshift.support.errors import CovshiftError, unknown
 from covshift.support.images import check_quality
 from covshift.support.plugins import load_plugins
 
 PLANNED = ("plugins", "corruptions", "severities", "clean", "mixed", "methods", "grid")
-"""What says which cells there are; a run may be extended by more."""
+"""Settings that determine which cells there are; a run may be extended by more."""
 
 FREE = ("device", "batch_size", "memory", "threads", "skip_broken")
-"""What says how cells are computed, and changes no result beyond rounding: a broken picture would have stopped it."""
+"""Settings of how cells are computed, which change no result but rounding: a broken picture would have stopped them."""
 
 STORED = {"stored": True}
 """The context in which settings of a finished run are read: its code need not be here, and is not imported."""
@@ -39,20 +39,20 @@ class Settings(BaseModel):
         clean: whether the clean images are a condition, too.
         mixed: whether there is the control in which every image has another corruption.
         methods: as `covshift.bench.methods` writes them.
-        grid: add n = 1 … 512 by N = 1 … 256.
+        grid: whether to add batches of n = 1 … 512 with N = 1 … 256 each.
         prior: N of `partial`, or "auto" for the N that each layer chooses for each batch; by default N is chosen on the
             holdout corruptions.
-        limit: take a random subset with as many images, balanced over the classes.
-        order: in which order images form batches.
-        seed: of the subset, the order and the corruptions.
+        limit: the number of images in a random subset, balanced over the classes; None for all images.
+        order: the order in which images form batches.
+        seed: the seed of the subset, the order and the corruptions.
         mean, std, size, resize, interpolation: in place of what the model came with.
         frost, jpeg: as in `covshift.corrupt`.
-        skip_broken: go on without pictures that cannot be read.
-        batch_size: images that the model gets at once, whatever the statistical batch; by default by their size.
-        device: `auto`, `cpu`, `cuda`, `cuda:1`, `mps`.
+        skip_broken: whether to leave out pictures that cannot be read.
+        batch_size: the number of images that the model gets at once; by default it depends on their size.
+        device: the device to compute on: `auto`, `cpu`, `cuda`, `cuda:1` or `mps`.
         memory: for decoded images and, on a CPU, batches that wait for each other in full adaptation, such as "4 GiB";
             beyond it images are decoded again and batches go to disk. By default half of what the machine has free.
-        threads: that torch may use; by default what it likes.
+        threads: the number of threads that torch may use; by default torch decides.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -175,9 +175,9 @@ class Settings(BaseModel):
         return plan(self.corruptions, self.severities, self.all_methods, clean=self.clean, mixed=self.mixed)
 
     @property
-    def making(self) -> Making:
-        """How images are corrupted."""
-        return Making(self.seed, self.frost, self.jpeg)
+    def corruption_settings(self) -> CorruptionSettings:
+        """The settings that images are corrupted with."""
+        return CorruptionSettings(self.seed, self.frost, self.jpeg)
 
     def command(self, out: str) -> str:
         """Return the command that makes such a run.

@@ -11,16 +11,16 @@ from covshift.bench.results.store import Store, holds_a_run
 from covshift.bench.settings import Settings
 from covshift.support.errors import CovshiftError
 
-BUILTIN = Path(__file__).with_name("builtin.yaml")
+BUILTIN_SUITE = Path(__file__).with_name("builtin.yaml")
 """The built-in benchmark: the networks and images that `make demo` shows."""
 
 
 def read_runs(given: dict[str, Any], file: Path | None = None) -> dict[str, Settings]:
-    """Return the settings of each run: what was `given`, over what a YAML file says of it, over what it says of all.
+    """Return the settings of each run: `given` ones override those of the YAML file, and a run's own the shared ones.
 
     Args:
-        given: on the command line.
-        file: of one run or, with `runs`, of several.
+        given: the settings from the command line.
+        file: a YAML file of one run or, with `runs`, of several.
 
     Returns:
         Settings by the name of the run, which is that of its folder; one run alone has none.
@@ -48,7 +48,7 @@ def code_named_in(file: Path) -> list[str]:
     """Return the Python modules that a YAML file of settings makes a run import, and so execute.
 
     Args:
-        file: of one run or, with `runs`, of several; nothing of it is imported here.
+        file: a YAML file of one run or, with `runs`, of several; nothing that it names is imported here.
     """
     shared = _read_yaml(file)
     runs = shared.get("runs")
@@ -89,7 +89,7 @@ def _read_yaml(file: Path) -> dict[str, Any]:
     except OSError as error:
         raise CovshiftError(f"cannot read the settings {file}: {error.strerror or error}") from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise CovshiftError(f"{file} is no YAML: {error}") from error
+        raise CovshiftError(f"{file} is not valid YAML: {error}") from error
     if not isinstance(content, dict):
         raise CovshiftError(f"expected settings such as 'model: torchvision:resnet18' in {file}")
     return _underscored(content)

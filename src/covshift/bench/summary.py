@@ -1,4 +1,4 @@
-"""What a run folder, or a folder of runs, holds: its table, its rows, how far it is, and a run as a baseline."""
+"""Summaries of a run folder, or of a folder of runs: its table, its rows, its progress, and a run as a baseline."""
 
 from pathlib import Path
 from typing import NamedTuple
@@ -7,7 +7,7 @@ from covshift.bench.engines.where import Shard
 from covshift.bench.results.merge import shards_in
 from covshift.bench.results.metrics import Baseline, baseline_of
 from covshift.bench.results.store import Store, holds_a_run
-from covshift.bench.results.table import overview, tables, write
+from covshift.bench.results.table import format_run_tables, overview, tables
 from covshift.bench.suite import open_runs, run_folders
 from covshift.support.errors import plural
 
@@ -22,9 +22,11 @@ def table(folder: Path, form: str, baseline: Path | None = None) -> str:
     """
     runs, yardstick = open_runs(folder), read_baseline(baseline) if baseline else None
     if len(runs) > 1:
-        return write([overview({name: (store.rows(), store.run) for name, store in runs.items()}, yardstick)], form)
+        return format_run_tables(
+            [overview({name: (store.rows(), store.run) for name, store in runs.items()}, yardstick)], form
+        )
     (store,) = runs.values()
-    return write(tables(store.rows(), store.run, yardstick), form)
+    return format_run_tables(tables(store.rows(), store.run, yardstick), form)
 
 
 def rows(folder: Path) -> str:
@@ -33,13 +35,13 @@ def rows(folder: Path) -> str:
 
 
 class Progress(NamedTuple):
-    """How far a run, or one shard of it, is.
+    """The progress of a run, or of one shard of it.
 
     Attributes:
-        folder: where it is.
+        folder: the folder of the run.
         model, data: their names, as in the settings.
         done, cells: number of cells that are done, and of all.
-        minutes: of work that the cells that are done took.
+        minutes: the time that the finished cells took, in minutes.
         next: the first cell that is left, None if all are done.
     """
 
@@ -60,13 +62,13 @@ class Progress(NamedTuple):
 
 
 def progress(folder: Path) -> list[Progress]:
-    """Return how far a run is, or each run in a folder, or each of its shards as long as they are not merged."""
+    """Return the progress of a run, or of each run in a folder, or of each of its shards until they are merged."""
     folders = [] if holds_a_run(folder) else shards_in(folder)
     return [progress_of_run(each) for each in folders or run_folders(folder)]
 
 
 def progress_of_run(folder: Path) -> Progress:
-    """Return how far the one run in this folder is, or the one shard."""
+    """Return the progress of the one run, or the one shard, in this folder."""
     store, shard = Store(folder), Shard.named(folder)
     settings = store.run.settings
     names = settings.plan.names_of(shard.part(settings.plan.conditions) if shard else settings.plan.conditions)

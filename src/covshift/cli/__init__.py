@@ -12,7 +12,7 @@ __all__ = ["app"]
 
 
 class _Covshift(Group):
-    """The command itself."""
+    """The `covshift` command, which groups all others."""
 
     def list_commands(self, ctx: Any) -> list[str]:
         """Return the commands in the order of a newcomer's journey."""

@@ -63,12 +63,13 @@ def table(
     from covshift.bench import summary
 
     form = options.choose_form(csv=csv, json=json, markdown=markdown, latex=latex)
-    typer.echo(summary.table(run, form, baseline))
+    text = summary.table(run, form, baseline)
+    options.write_text(text) if form == "text" else typer.echo(text)
 
 
 @app.command(cls=Command)
 def status(run: _Folder, as_json: options.Json = False) -> None:
-    """Print how far a run is, or each run or shard in a folder.
+    """Print the progress of a run, or of each run or shard in a folder.
 
     Examples:
     covshift bench status runs/r18
@@ -112,6 +113,6 @@ def merge(
     covshift bench merge part-a part-b --out runs/r18
     """
     from covshift.bench import summary
-    from covshift.bench.results.merge import merge as put_together
+    from covshift.bench.results.merge import merge_runs
 
-    typer.echo(printable("\n\n".join(map(summary.status, put_together(runs, out))), keep="\n"))
+    typer.echo(printable("\n\n".join(map(summary.status, merge_runs(runs, out))), keep="\n"))

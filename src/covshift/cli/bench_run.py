@@ -65,7 +65,7 @@ def command(
         config, out = choose_builtin(values, config, out)
     where = options.place(engine, address, workers, worker_cpus, worker_gpus, shard)
     if text := run(values, config, out, where, extend=extend, baseline=baseline):
-        typer.echo(text)
+        options.write_text(text)
 
 
 def given(params: dict[str, Any]) -> dict[str, Any]:
@@ -81,13 +81,13 @@ def given(params: dict[str, Any]) -> dict[str, Any]:
 
 def choose_builtin(values: dict[str, Any], config: Path | None, out: Path | None) -> tuple[Path, Path]:
     """Return the settings of the built-in benchmark and the folder for its results."""
-    from covshift.bench.suite import BUILTIN
+    from covshift.bench.suite import BUILTIN_SUITE
 
     for name, value in {"model": values.get("model"), "data": values.get("data"), "config": config}.items():
         if value is not None:
             raise CovshiftError(f"--builtin brings its own networks and images; leave out --{name}, or --builtin")
     limit = values.get("limit")
-    return BUILTIN, out or Path(f"runs/builtin-{limit}" if limit else "runs/builtin")
+    return BUILTIN_SUITE, out or Path(f"runs/builtin-{limit}" if limit else "runs/builtin")
 
 
 def run(
@@ -99,7 +99,7 @@ def run(
     extend: bool,
     baseline: Path | None,
 ) -> str:
-    """Run what is left to run, and return the table; with a shard, only how far it is."""
+    """Run the cells that are left, and return the table; with a shard, only its progress."""
     from covshift.bench import summary
     from covshift.bench.engines.together import together
     from covshift.bench.engines.torchrun import is_first

@@ -9,7 +9,7 @@ from covshift.cli import options
 from covshift.support.errors import CovshiftError, plural, printable
 
 if TYPE_CHECKING:
-    from covshift.corruptions.tree import Recipe
+    from covshift.corruptions.tree import TreeSettings
 
 
 def command(
@@ -62,36 +62,36 @@ def command(
     if target is None:
         raise CovshiftError("expected a source and a target, e.g. covshift corrupt val/ imagenet-c/ --all")
     cells = choose(options.split(corruptions), options.split(severities), everything=everything)
-    recipe = cells._replace(crop=crop, quality=None if png else quality, seed=seed, frost=frost)
+    settings = cells._replace(crop=crop, quality=None if png else quality, seed=seed, frost=frost)
     if source.is_file():
-        write_picture(source, target, recipe)
+        write_picture(source, target, settings)
         typer.echo(printable(f"1 picture written to {target}"))
     else:
-        typer.echo(printable(_write_tree(source, target, recipe, shard, skip_broken, threads)))
+        typer.echo(printable(_write_tree(source, target, settings, shard, skip_broken, threads)))
 
 
-def choose(corruptions: list[str], severities: list[str], *, everything: bool) -> "Recipe":
+def choose(corruptions: list[str], severities: list[str], *, everything: bool) -> "TreeSettings":
     """Return some corruptions or all of them, at some severities or all of them.
 
     >>> choose(["fog", "snow"], ["5"], everything=False).cells
     [('fog', 5), ('snow', 5)]
     """
-    from covshift.corruptions.registry import Which, names
-    from covshift.corruptions.tree import Recipe
+    from covshift.corruptions.registry import CorruptionGroup, names
+    from covshift.corruptions.tree import TreeSettings
 
     if everything == bool(corruptions):
         raise CovshiftError("expected either --all or at least one of --corruptions, e.g. --corruptions fog")
     wanted: dict[str, None] = {}
     for word in ["all"] if everything else corruptions:
-        wanted |= dict.fromkeys(names(word) if word in get_args(Which) else [word])  # type: ignore[arg-type]
+        wanted |= dict.fromkeys(names(word) if word in get_args(CorruptionGroup) else [word])  # type: ignore[arg-type]
     for word in severities:
         if not word.isdecimal():
             raise CovshiftError(f"expected severities from 1 to 5, e.g. --severities 1,3, got {word!r}")
-    return Recipe(tuple(wanted), tuple(dict.fromkeys(map(int, severities))) or (1, 2, 3, 4, 5))
+    return TreeSettings(tuple(wanted), tuple(dict.fromkeys(map(int, severities))) or (1, 2, 3, 4, 5))
 
 
 def _write_tree(
-    source: Path, target: Path, recipe: "Recipe", shard: str | None, skip_broken: bool, threads: int | None
+    source: Path, target: Path, settings: "TreeSettings", shard: str | None, skip_broken: bool, threads: int | None
 ) -> str:
     from covshift.corruptions.tree import pictures, write_tree
     from covshift.support.progress import progress_bar
@@ -101,10 +101,10 @@ def _write_tree(
         from covshift.bench.engines.where import Shard
 
         part = Shard.parse(shard)
-    total = len(pictures(source)[part[0] :: part[1]]) * len(recipe.cells)
+    total = len(pictures(source)[part[0] :: part[1]]) * len(settings.cells)
     with progress_bar("corrupting", total) as advance:
         report = write_tree(
-            source, target, recipe, shard=part, skip_broken=skip_broken, threads=threads, advance=advance
+            source, target, settings, shard=part, skip_broken=skip_broken, threads=threads, advance=advance
         )
     line = f"{plural(report.written, 'picture')} written to {target}, {report.found} were there"
     if report.broken:

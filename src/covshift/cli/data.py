@@ -12,7 +12,7 @@ from covshift.cli import options
 from covshift.cli.parser import FOUND, Command, Group
 
 if TYPE_CHECKING:
-    from covshift.data.catalog import Source
+    from covshift.data.catalog import CatalogEntry
 
 
 class _Data(Group):
@@ -24,6 +24,8 @@ class _Data(Group):
         >>> _Data(name="data").modern(["--json"])
         'covshift data list --json'
         """
+        if "check" in words or "--check" in words:
+            return shlex.join(["covshift", "data", "check", *(word for word in words if word.strip("-") != "check")])
         return shlex.join(["covshift", "data", "list", *words]) if words[0].startswith("-") else None
 
 
@@ -78,7 +80,7 @@ def check(
         raise typer.Exit(FOUND)
 
 
-def _print_table(sources: "Sequence[Source]") -> None:
+def _print_table(sources: "Sequence[CatalogEntry]") -> None:
     from rich.console import Console
     from rich.table import Table
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from covshift.cli import options
-from covshift.cli.parser import FOUND
+from covshift.cli.parser import FOUND, as_options
 from covshift.support.errors import CovshiftError, plural, printable
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ def command(
     limit: Annotated[
         int | None,
         typer.Option(
-            min=1, metavar="NUMBER", help="Number of images to look at.", show_default="512; 128 if larger than 64 px"
+            min=1, metavar="NUMBER", help="Number of images to examine.", show_default="512; 128 if larger than 64 px"
         ),
     ] = None,
     device: Annotated[
@@ -62,19 +62,22 @@ def look(what: list[str], limit: int | None, device: str | None) -> "Examination
 
 
 def as_text(report: "Examination") -> str:
-    """Return short lines for people."""
+    """Return the findings as short lines for people."""
     width = max(len(name) for name in report.findings)
-    lines = [f"{report.model} on {report.data}: {plural(report.images, 'image')} looked at, {report.condition}"]
+    lines = [f"{report.model} on {report.data}: {plural(report.images, 'image')} examined, {report.condition}"]
     for name, finding in report.findings.items():
         lines.append(f"{finding.level:<8} {name:<{width}}  {finding.text}")
         if finding.remedy:
-            lines.append(f"{'':<8} {'':<{width}}  → {finding.remedy}")
+            lines.append(f"{'':<8} {'':<{width}}  → {as_options(finding.remedy)}")
     return "\n".join(
         [*lines, f"{plural(len(report.problems), 'problem')} found" if report.problems else "no problem found"]
     )
 
 
 def as_json_text(report: "Examination") -> str:
-    """Return all of it for programs."""
-    findings = [{"check": name, **asdict(finding)} for name, finding in report.findings.items()]
+    """Return all findings as JSON for programs."""
+    findings = [
+        {"check": name, **asdict(finding), "remedy": as_options(finding.remedy)}
+        for name, finding in report.findings.items()
+    ]
     return json.dumps(report._asdict() | {"findings": findings, "problems": report.problems}, indent=1)

@@ -10,7 +10,7 @@ import typer
 from covshift.cli import options
 
 if TYPE_CHECKING:
-    from covshift.models.listing import Row
+    from covshift.models.listing import ListedModel
 
 _HINT = "timm's: covshift models 'timm:resnet*'; checkpoints: file:PATH?arch=…; your own code: py:module:function"
 
@@ -30,16 +30,16 @@ def command(
 
     covshift models 'timm:convnext*'
     """
-    from covshift.models.listing import find
+    from covshift.models.listing import find_models
 
-    rows = find(pattern)
+    rows = find_models(pattern)
     if as_json:
         typer.echo(json.dumps([row.as_dict() for row in rows], indent=2))
     else:
         _print_table(rows)
 
 
-def _print_table(rows: "Sequence[Row]") -> None:
+def _print_table(rows: "Sequence[ListedModel]") -> None:
     from rich.console import Console
     from rich.table import Table
 

@@ -123,13 +123,18 @@ def choose_form(**wanted: bool) -> str:
 def place(
     engine: str, address: str | None, workers: int | None, cpus: float, gpus: float | None, shard: str | None
 ) -> "Where":
-    """Return where to compute."""
+    """Return the engine and its resources, as the options choose them."""
     from covshift.bench.engines import where
 
     part = where.Shard.parse(shard) if shard else None
     return where.Where(engine, address, workers, cpus, gpus, part)  # type: ignore[arg-type]
 
 
+def write_text(text: str) -> None:
+    """Print what was asked for, to stdout, with arguments of the library as options of the command line."""
+    typer.echo(printable(as_options(text), keep="\n"))
+
+
 def write_error(line: str) -> None:
-    """Print a line on progress or trouble, to stderr."""
+    """Print a line on progress or problems to stderr."""
     typer.echo(printable(as_options(line)), err=True)

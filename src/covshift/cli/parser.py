@@ -1,4 +1,4 @@
-"""How every command reads its words: errors in one line, commas between several values, new names for old ones."""
+"""The parser of every command: errors in one line, commas between several values, new names for old ones."""
 
 import re
 import shlex
@@ -15,7 +15,7 @@ MISTYPED = 2
 """Exit code of a command line that is not understood."""
 
 FOUND = 3
-"""Exit code of a command that worked, and found what a script has to know of."""
+"""Exit code of a command that worked, and found something that a script has to know."""
 
 STOPPED = 130
 """Exit code of a command that Ctrl-C has ended."""
@@ -28,8 +28,8 @@ class MistypedError(CovshiftError):
 
 
 @contextmanager
-def errors() -> Iterator[None]:
-    """Print an error that the user can mend as one line, not as a traceback."""
+def reporting_errors() -> Iterator[None]:
+    """Print an error that the user can fix as one line, not as a traceback."""
     try:
         yield
     except KeyboardInterrupt:
@@ -87,14 +87,14 @@ class Group(TyperGroup):
 
     def make_context(self, info_name: Any, args: list[str], parent: Any = None, **extra: Any) -> Any:
         """Read the words of the command line."""
-        with errors():
+        with reporting_errors():
             if args and args[0] != "--help" and args[0] not in self.commands and (modern := self.modern(args)):
                 raise MistypedError(f"expected a command after {info_name}, got {args[0]}; write {modern}")
             return super().make_context(info_name, args, parent, **extra)
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command."""
-        with errors():
+        with reporting_errors():
             return super().invoke(ctx)
 
 

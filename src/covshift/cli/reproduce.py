@@ -79,7 +79,7 @@ def command(
     worker_gpus: options.WorkerGpus = None,
     shard: options.Shard = None,
 ) -> None:
-    """Run a table or figure of the paper again, and print ours beside its numbers.
+    """Run a table or figure of the paper again, and print our numbers beside its own.
 
     Examples:
     covshift reproduce --list

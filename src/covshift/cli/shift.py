@@ -1,4 +1,4 @@
-"""`covshift shift`: how far images have moved, what that costs, and what adapting would buy."""
+"""`covshift shift`: how far images have moved, and the error to expect on them without and with adaptation."""
 
 from pathlib import Path
 from typing import Annotated
@@ -31,7 +31,7 @@ def command(
     device: options.Device = "auto",
     as_json: options.Json = False,
 ) -> None:
-    """Predict without labels what images cost a model, and what adapting would buy.
+    """Predict a model's error on images without labels, as it is and adapted to them.
 
     Examples:
     covshift shift --model torchvision:resnet50 --target folder:night

@@ -29,7 +29,7 @@ def command(
     ] = False,
     as_json: options.Json = False,
 ) -> None:
-    """Bound the distance to the target that is expected when n images meet a prior of N.
+    """Bound the expected distance to the target for n images and a prior of N.
 
     The distance is E[W²], the bounds are those of the paper's Proposition 1.
 
@@ -54,7 +54,7 @@ def _table(n: float, shift: float, ratio: float, priors: Sequence[float], alpha:
     from covshift.shift.theory import bounds, expected
 
     moved = (0.0, 1.0, shift, ratio**2)
-    # A single image cannot be normalised by itself, so 0 is no choice of ours for it.
+    # A single image cannot be normalised by itself, so 0 is not offered for it.
     chosen = list(priors) or [prior for prior in _PRIORS if prior > 0 or n > 1]
     lower, upper = bounds(n, chosen, *moved, alpha)
     value, error = expected(n, chosen, *moved)

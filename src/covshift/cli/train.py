@@ -39,11 +39,11 @@ def command(
     covshift train resnet50-fixup --data imagenet/ --device cuda
     """
     from covshift.training import session
-    from covshift.training.recipe import find
+    from covshift.training.recipe import find_recipe
 
     if not 0 <= seed < 2**63:
         raise CovshiftError(f"expected --seed from 0 to 2^63 - 1, got {seed}")
-    recipe = find(name)
+    recipe = find_recipe(name)
     recipe = replace(recipe, epochs=epochs or recipe.epochs, rate=recipe.rate if rate is None else rate)
     if recipe.data != "cifar10" and data is None:
         raise CovshiftError(f"{name} needs an ImageNet folder with train/ and val/; name it: --data DIR")

@@ -3,7 +3,7 @@
 The model's layers stay the objects they are. Before each of them runs, a hook measures its input, mixes what it
 measured with the source statistics by Eq. 3 of the paper, and writes the result into the layer's own running buffers;
 the layer's own eval-mode forward does the rest. How much the source counts, and what is carried from batch to batch,
-is the policy's to say. Threads that share the model take turns, from the first hook of a pass to its last.
+is up to the policy. Threads that share the model take turns, from the first hook of a pass to its last.
 """
 
 import sys
@@ -34,8 +34,8 @@ from covshift.core.policies import Memory, Policy, Rows, check_policy
 from covshift.core.ranks import over_ranks
 from covshift.core.statistics import Statistics, fingerprint
 from covshift.core.turns import Turns
-from covshift.core.wrappers import module_of, unwrap
-from covshift.support.errors import CovshiftError, plural
+from covshift.core.wrappers import AnyModel, module_of, unwrap
+from covshift.support.errors import CovshiftError, is_number, plural
 
 
 class Adapter:
@@ -68,9 +68,9 @@ class Adapter:
 
     @property
     def state(self) -> Statistics:
-        """What was seen: of the last batch (`Batch` without `size`) or of the stream so far (`Stream`).
+        """The statistics of the last batch (`Batch` without `size`) or of the stream so far (`Stream`).
 
-        Assign one that was kept or loaded to a `Stream` to resume from there.
+        To resume a `Stream`, assign a state that was saved or kept from before.
         """
         source = {layer.path: Moments(0, 0, layer.mean.clone(), layer.var.clone()) for layer in self._layers}
         return self.policy.export(self._memory, Statistics(source, self._fingerprint))
@@ -85,11 +85,11 @@ class Adapter:
         self._restart(replace(memory, seen={path: seen.to(devices[path]) for path, seen in memory.seen.items()}))
 
     def reset(self) -> None:
-        """Forget what was seen: back to the source statistics, and still attached."""
+        """Forget what was seen and return to the source statistics; the adapter stays attached."""
         self._restart(Memory())
 
     def remove(self) -> None:
-        """Take the adapter off; the model is bit for bit what it was. What a stream has seen stays in `state`."""
+        """Remove the adapter; the model is restored bit for bit. What a stream has seen stays in `state`."""
         with self._turns.held():
             if self._handles:
                 give_back(self._layers, self._handles)
@@ -169,7 +169,7 @@ class Adapter:
             return x
         if len(x) % images:
             raise CovshiftError(
-                f"layer {layer.path!r} has {len(x)} rows for {images} images, which cannot be told apart; "
+                f"layer {layer.path!r} has {len(x)} rows for {images} images, which cannot be assigned to images; "
                 "leave this layer out with layers=, or use Batch without size="
             )
         groups = measure_groups(x, images, size)
@@ -183,6 +183,10 @@ class Adapter:
 
     def _weigh(self, layer: NormLayer, seen: Moments, rows: Rows) -> float | Tensor:
         weight = self.policy.weigh(layer, seen, rows)
+        if not isinstance(weight, Tensor) and not (is_number(weight) and 0 <= weight <= 1):
+            raise CovshiftError(
+                f"expected weigh() of {type(self.policy).__name__} to return a number from 0 to 1, got {weight!r}"
+            )
         if seen.count == 1 and not isinstance(weight, Tensor) and weight == 1:
             raise one_value(layer.path)
         return weight
@@ -205,8 +209,8 @@ class Adapter:
         self._turns.leave()
 
     def _commit(self, ended: "_Pass", output: object) -> None:
-        """Let what a pass saw count, unless it was not finite."""
-        # One look at all layers together: on a GPU each look would have to wait for it.
+        """Add what a pass saw to the memory, unless it was not finite."""
+        # All layers are checked together: on a GPU each check would have to wait for the device.
         if ended.variances and not torch.cat([var.flatten() for _, var in ended.variances]).isfinite().all():
             self._rewind()
             raise not_finite(next(path for path, var in ended.variances if not var.isfinite().all()))
@@ -225,19 +229,19 @@ class Adapter:
             self._rewind()
 
     def _rewind(self) -> None:
-        """Write what was seen before this pass into the layers."""
+        """Write the statistics from before this pass into the layers."""
         seen = self._memory.seen if self.policy.carries else {}
         moments = [seen.get(layer.path, Moments(0, 0, layer.mean, layer.var)) for layer in self._layers]
         weights = [
-            self.policy.weigh(layer, each, None) if layer.path in seen else 0.0
-            for layer, each in zip(self._layers, moments, strict=True)
+            self.policy.weigh(layer, layer_moments, None) if layer.path in seen else 0.0
+            for layer, layer_moments in zip(self._layers, moments, strict=True)
         ]
         mix_all(self._layers, moments, weights)
 
 
 @dataclass
 class _Pass:
-    """One forward pass: how many images it is about, and what each layer saw."""
+    """One forward pass: the number of its images, and what each layer saw."""
 
     memory: Memory  # what was known when it began
     outer: BaseException | None  # what the caller was handling when it began
@@ -248,7 +252,7 @@ class _Pass:
     variances: list[tuple[str, Tensor]] = field(default_factory=list)
 
     def meet(self, path: str, batch: Moments) -> tuple[Moments, Moments]:
-        """Return what a layer meets in this call, and in all calls of this pass, which are about the same images."""
+        """Return the moments of a layer's input in this call, and over all calls of this pass on the same images."""
         met = merge(self.met[path], batch) if path in self.met else batch
         self.met[path] = met
         return replace(batch, images=met.images), met
@@ -260,13 +264,13 @@ def _refuse_to_load(*args: object) -> None:
 
 def _nothing_reached(layers: list[NormLayer]) -> CovshiftError:
     return CovshiftError(
-        f"the model has run without a call of {layers[0].path!r} or any other of the "
-        f"{plural(len(layers), 'layer')} to adapt, so that nothing was adapted; if its forward uses their statistics "
-        "itself (F.batch_norm), let it call the layers, else choose layers that it calls with layers="
+        f"the model has run without calling {layers[0].path!r} or any other of the "
+        f"{plural(len(layers), 'layer')} to adapt, so nothing was adapted; if its forward uses their statistics "
+        "itself (F.batch_norm), make it call the layers, or else choose layers that it calls with layers="
     )
 
 
-def adapt(model: nn.Module, policy: Policy, *, layers: Patterns = None, only: Only = None) -> Adapter:
+def adapt(model: AnyModel, policy: Policy, *, layers: Patterns = None, only: Only = None) -> Adapter:
     """Let the statistics of `model` follow the data that it is given.
 
     Args:
@@ -291,14 +295,14 @@ def adapt(model: nn.Module, policy: Policy, *, layers: Patterns = None, only: On
     >>> cameras.remove()
     """
     check_policy(policy)
-    model = module_of(model)
-    found = find_layers(model, layers, only)
-    check_not_compiled(model)
-    return Adapter(model, policy, found)
+    module = module_of(model)
+    adapted = find_layers(module, layers, only)
+    check_not_compiled(module)
+    return Adapter(module, policy, adapted)
 
 
-def release(model: nn.Module) -> None:
-    """Take off every adapter that is on `model` or on a part of it, for when its handle was lost.
+def release(model: AnyModel) -> None:
+    """Remove every adapter that is on `model` or on a part of it, for when the adapter object itself was lost.
 
     >>> from covshift import Batch, Stream
     >>> net = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8)).eval()

@@ -1,10 +1,10 @@
 """How much of a batch to trust, layer by layer, without labels or a holdout set: `Batch(prior="auto")`.
 
-What a layer sees of a batch differs from its source by the shift, which we want to follow, and by the chance of which
-images came, which we do not. Chance shows in how much the images of the batch differ among each other; in a batch of
-one, in how much the quarters of the image do, which in the networks we looked at is about as much. The share of the
-difference that chance does not explain is trusted, up to `MOST`: every layer corrects what those before it have left
-over, so that small steps add up, and with whole steps the noise of all layers would add up instead.
+What a layer sees of a batch differs from its source by the shift, which we want to follow, and by chance, that is, by
+which images happened to come, which we do not. Chance shows in how much the images of the batch differ from each other;
+in a batch of one, in how much the quarters of the image do, which is about as much in the networks we tried. The share
+of the difference that chance does not explain is trusted, up to `MOST`: every layer corrects what those before it have
+left over, so that small steps add up, and with whole steps the noise of all layers would add up instead.
 """
 
 import torch
@@ -19,12 +19,12 @@ MOST = 0.4
 
 
 def trust(layer: NormLayer, seen: Moments, chance: Tensor) -> Tensor:
-    """The weight of what was seen against the source, from 0 to `MOST`: n/(N+n) of Eq. 3.
+    """Return the weight of what was seen against the source, from 0 to `MOST`: n/(N+n) of Eq. 3.
 
     Args:
         layer: the layer, with its source statistics.
-        seen: moments [channels] or [groups, channels].
-        chance: the variance of their means by chance, of the same shape.
+        seen: the moments that were measured, [channels] or [groups, channels].
+        chance: the variance of their means by chance, in the same shape.
 
     Returns:
         One weight [1], or one for each group [groups, 1].
@@ -37,10 +37,10 @@ def trust(layer: NormLayer, seen: Moments, chance: Tensor) -> Tensor:
 
 
 def chance_of_batch(x: Tensor, images: int, *, sync: bool) -> Tensor:
-    """The variance by chance of the mean of all of `x`, over all ranks if `sync`; [channels]."""
+    """Return the variance by chance of the mean of all of `x`, over all ranks if `sync`; [channels]."""
     channels = x.shape[1]
     if images:
-        # Rows that cannot be told apart by image count as images.
+        # Rows that cannot be assigned to images count as images themselves.
         images = images if len(x) % images == 0 else len(x)
         means, quarters = _of_images(x, images)
         between, within = means.var(0, correction=0), quarters.mean(0)
@@ -54,7 +54,7 @@ def chance_of_batch(x: Tensor, images: int, *, sync: bool) -> Tensor:
 
 
 def chance_of_groups(x: Tensor, images: int, groups: list[Moments]) -> list[Tensor]:
-    """The same for each entry of `groups`, as `measure_groups` gives them: [groups, channels]."""
+    """Return the variance by chance of each group's mean, [groups, channels], for each entry of `measure_groups`."""
     means, quarters = _of_images(x, images)
     chances, start = [], 0
     for group in groups:
@@ -66,17 +66,17 @@ def chance_of_groups(x: Tensor, images: int, groups: list[Moments]) -> list[Tens
 
 
 def _combine(between: Tensor, within: Tensor, n: float) -> Tensor:
-    """The variance of the mean of n images, by the variance between them and that between quarters of them."""
+    """Return the variance of the mean of n images, from the variance between them and that between their quarters."""
     # Images have n - 1 ways to differ from their mean; the quarters stand in for the one that is missing.
     known = torch.where(within.isfinite(), within, between * (n / (n - 1)) if n > 1 else torch.inf)
     return (between + known / max(n, 1)) / max(n, 1)
 
 
 def _of_images(x: Tensor, images: int) -> tuple[Tensor, Tensor]:
-    """Of each image the mean of its channels, and the variance of a quarter's mean, NaN where it has no quarters."""
+    """Return each image's mean and the variance of a quarter's mean, by channel; NaN where it has no quarters."""
     x = x.detach()
     if len(x) > images:
-        # Several rows are one image: tokens, say. They take the place of the quarters.
+        # Several rows are one image, such as tokens. They take the place of the quarters.
         rows = x.flatten(2).mean(2) if x.ndim > 2 else x
         parts = rows.unflatten(0, (images, -1)).transpose(1, 2)
     elif x.ndim == 3:

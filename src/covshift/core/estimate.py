@@ -10,23 +10,24 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from covshift.core.calling import call_model, device_of, move
+from covshift.core.calling import call_model, device_of, to_device
 from covshift.core.lockstep import Lockstep
 from covshift.core.moments import Meter, Moments, merge
 from covshift.core.places import NormLayer, Only, Patterns, check_not_compiled, find_layers, give_back
-from covshift.core.ranks import least, over_ranks, telling_others
+from covshift.core.ranks import least_of_ranks, over_ranks, sharing_failure
 from covshift.core.statistics import Statistics, check_prior, fingerprint
 from covshift.core.turns import Turns
-from covshift.core.wrappers import unwrap
+from covshift.core.wrappers import AnyModel, unwrap
 from covshift.support.errors import CovshiftError
 from covshift.support.memory import free_memory, parse_bytes
+from covshift.support.pixels import PixelBatches, is_pixels
 from covshift.support.progress import progress_bar
 
 _CHUNK = 64  # images at a time, where the data come as one tensor
 
 
 def estimate(
-    model: nn.Module,
+    model: AnyModel,
     loader: Iterable[Any] | Tensor,
     *,
     exact: bool = True,
@@ -40,7 +41,7 @@ def estimate(
     sync: bool = True,
     progress: bool = True,
 ) -> Statistics:
-    """The statistics of a whole data set: what each layer would see if all images came in one giant batch.
+    """Return the statistics of a whole data set: what each layer would see if all images came in one giant batch.
 
     With `exact=True` the batches of the loader go through the model side by side, and at every normalisation layer wait
     for each other: each layer is measured on inputs that all earlier ones have normalised by the statistics of the
@@ -55,16 +56,18 @@ def estimate(
         model: a model in eval mode, or what `open_model` returns; it is as before when this returns or raises. Other
             threads that call it meanwhile wait for that.
         loader: batches, as tensors, (images, labels, ...) tuples or mappings of keyword arguments; or one big tensor.
+            With what `open_model` returns also uint8 images, NumPy NHWC or torch NCHW.
         exact: whether the result is that of one giant batch.
         prior: N, how many images the source statistics count for (Eq. 3), where `exact`; the result is the mixture that
             the layers were normalised by. `adapt` with `Batch(prior)` does the same for a batch that fits in memory.
-        memory: for waiting batches, in bytes or as "4 GiB"; by default half of what the machine or the GPU has free.
-        scratch: a folder to park batches in that go beyond `memory`; by default the system's for temporary files.
+        memory: the memory for waiting batches, in bytes or as "4 GiB"; by default half of what the machine or the GPU
+            has free.
+        scratch: a folder for batches that exceed `memory`; by default the system's folder for temporary files.
         layers: patterns of layer paths, e.g. "layer1.*", to adapt only those.
         only: "mean" or "var" to adapt only that moment.
         call: how to call the model on a batch, e.g. `lambda model, batch: model(batch["left"], batch["right"])`.
-        collect: called with a batch's position and the model's output for it; with `exact=True` that is what the
-            adapted model says, at no extra cost.
+        collect: called with a batch's position and the model's output for it; with `exact=True` that is the output of
+            the adapted model, at no extra cost.
         sync: whether ranks of `torch.distributed` estimate one set together, each with its own part of it.
         progress: whether to show a progress bar when this takes long.
 
@@ -74,42 +77,58 @@ def estimate(
     100
     >>> target.apply(net)
     """
-    model = unwrap(model)
-    check_not_compiled(model)
-    found = find_layers(model, layers, only)
+    batches = _batches(model, loader)
+    module = unwrap(model)
+    check_not_compiled(module)
+    measured = find_layers(module, layers, only)
     check_prior(prior)
     if prior and not exact:
         raise CovshiftError("expected prior=0 with exact=False; mix() the result with the source statistics instead")
-    if isinstance(loader, Tensor):
-        loader = loader.split(_CHUNK)
-    if not isinstance(loader, Iterable):
-        raise CovshiftError(f"expected a loader that gives batches of images, got {type(loader).__name__}")
-    total = len(loader) * (len(found) + 1) if isinstance(loader, Sized) else None
-    runs = _forward_passes(model, loader, call or call_model, collect)
+    total = len(batches) * (len(measured) + 1) if isinstance(batches, Sized) else None
+    runs = _forward_passes(module, batches, call or call_model, collect)
     # Blocks of no_grad or inference_mode in the model's own code change nothing inside of this one, so that it does
     # not matter in which order the passes, which share a thread, enter and leave them.
     with (
-        _borrowed(model) as turns,
+        _borrowed(module) as turns,
         torch.inference_mode(),
-        progress_bar("estimating", total, show=progress) as advance,
+        progress_bar("estimating", total, enabled=progress) as advance,
     ):
         if exact:
-            budget = free_memory(found[0].mean.device) / 2 if memory is None else parse_bytes(memory)
+            budget = free_memory(measured[0].mean.device) / 2 if memory is None else parse_bytes(memory)
             folder = None if scratch is None else Path(scratch)
-            seen = Lockstep(found, budget, folder, sync, advance, prior, turns).run(runs)
+            seen = Lockstep(measured, budget, folder, sync, advance, prior, turns).run(runs)
         else:
-            seen = _one_by_one(found, runs, sync, partial(advance, len(found) + 1), turns)
+            seen = _one_by_one(measured, runs, sync, partial(advance, len(measured) + 1), turns)
     if not any(moments.count for moments in seen.values()):
         raise CovshiftError("the loader gave no images that reach a normalisation layer: there is nothing to estimate")
-    unseen = {layer.path: Moments(0, 0, layer.mean, layer.var) for layer in found}
-    chosen = {layer.path: layer.chosen(seen[layer.path]) for layer in found if layer.path in seen}
-    result = Statistics(unseen | chosen, fingerprint(model))
+    unseen = {layer.path: Moments(0, 0, layer.mean, layer.var) for layer in measured}
+    chosen = {layer.path: layer.chosen(seen[layer.path]) for layer in measured if layer.path in seen}
+    result = Statistics(unseen | chosen, fingerprint(module))
     return result.mix(Statistics(unseen, result.fingerprint), prior) if prior else result
+
+
+def _batches(model: object, loader: object) -> Iterable[Any]:
+    """Return the batches of a loader, or of one tensor; uint8 images go through the preprocessing of the model."""
+    if is_pixels(loader):
+        preprocess = getattr(model, "preprocess", None)
+        if not callable(preprocess):
+            raise CovshiftError(
+                "expected batches of the model's input, got uint8 images; give what open_model returns, which knows "
+                "its preprocessing, or normalise them first"
+            )
+        return PixelBatches(loader, preprocess, _CHUNK)
+    if isinstance(loader, Tensor):
+        pieces: Iterable[Any] = loader.split(_CHUNK)
+        return pieces
+    if not isinstance(loader, Iterable):
+        raise CovshiftError(f"expected a loader that gives batches of images, got {type(loader).__name__}")
+    batches: Iterable[Any] = loader
+    return batches
 
 
 @contextmanager
 def _borrowed(model: nn.Module) -> Iterator[Turns]:
-    """A block in which the model's statistics are ours: other threads that call it wait, and then find it as it was."""
+    """Reserve the model's statistics for a block: other threads that call the model wait, and find it unchanged."""
     turns = Turns(busy=False)
 
     def wait(module: nn.Module, args: object) -> None:
@@ -132,7 +151,7 @@ def _one_by_one(
     advance: Callable[[], None],
     turns: Turns,
 ) -> dict[str, Moments]:
-    """What each layer sees if every batch is normalised by its own statistics."""
+    """Return what each layer sees if every batch is normalised by its own statistics."""
     seen: dict[str, Moments] = {}
     meter = Meter()
 
@@ -151,14 +170,14 @@ def _one_by_one(
     handles = [layer.hook(before) for layer in layers]
     try:
         turns.drain(layer.module for layer in layers)
-        with telling_others(device) if sync else nullcontext():
+        with sharing_failure(device) if sync else nullcontext():
             for run in runs:
                 meter, turns.busy = Meter(), True
                 run()
                 turns.busy = False
                 advance()
         if sync:
-            least(0, device)
+            least_of_ranks(0, device)
             nothing = {layer.path: Moments(0, 0, layer.mean, layer.var) for layer in layers}
             seen = {path: over_ranks(seen.get(path, nothing[path])) for path in nothing}
     finally:
@@ -175,11 +194,11 @@ def _forward_passes(
     call: Callable[[nn.Module, Any], Any],
     collect: Callable[[int, Any], None] | None,
 ) -> Iterator[Callable[[], None]]:
-    """One function for each batch, which runs the model on it."""
+    """Yield one function for each batch, which runs the model on it."""
 
     def run(position: int, box: list[Any]) -> None:
         # A copy of our own can be parked on disk; the loader's cannot, it may still use it.
-        output = call(model, move(box.pop(), device_of(model), copy=True))
+        output = call(model, to_device(box.pop(), device_of(model), copy=True))
         if collect is not None:
             collect(position, output)
 

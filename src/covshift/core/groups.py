@@ -8,16 +8,16 @@ from torch import Tensor
 from covshift.core.moments import Moments, mean_var, measure_rows
 from covshift.core.places import NormLayer
 
-_LARGE = 1 << 17  # values: a group of so many is worth a call of its own
+_LARGE = 1 << 17  # values: a group with this many is worth a call of its own
 
 
 def measure_groups(x: Tensor, images: int, size: int) -> list[Moments]:
-    """The moments of each group of `size` consecutive images; at most two entries: the full groups and the rest.
+    """Return the moments of each group of `size` consecutive images, in at most two entries: full groups and the rest.
 
     Args:
-        x: [rows, channels, ...]; an image is one row, or a run of rows (tokens, say), as long for every image.
-        images: how many images `x` is made of.
-        size: images in a group; the last group may have fewer.
+        x: [rows, channels, ...]; an image is one row, or a run of rows such as tokens, equally long for every image.
+        images: the number of images that `x` is made of.
+        size: the number of images in a group; the last group may have fewer.
 
     Returns:
         Moments of [groups, channels], first for all groups of `size` images, then for the group of those left over.
@@ -34,7 +34,7 @@ def measure_groups(x: Tensor, images: int, size: int) -> list[Moments]:
 
 
 def _measure_each(x: Tensor, rows: int) -> tuple[Tensor, Tensor]:
-    """Mean and variance of each run of so many rows; both [groups, channels]."""
+    """Return mean and variance of each group of `rows` consecutive rows; both [groups, channels]."""
     if x.device.type == "cpu" and not x.is_contiguous() and rows * x[0].numel() >= _LARGE:
         means, variances = zip(*map(mean_var, x.split(rows)), strict=True)
         return torch.stack(means), torch.stack(variances)
@@ -53,8 +53,8 @@ def renormalise(x: Tensor, layer: NormLayer, groups: list[Moments], weights: Seq
     Args:
         x: the layer's input.
         layer: the layer, holding its source statistics.
-        groups: what `measure_groups` says of `x`.
-        weights: how much each entry of `groups` counts against the source: n/(N+n), or [groups, 1] of its own weights.
+        groups: what `measure_groups` returned for `x`.
+        weights: how much each entry of `groups` counts against the source: n/(N+n), or [groups, 1] weights of its own.
     """
     mean = torch.cat([torch.lerp(layer.mean.to(g.mean), g.mean, w) for g, w in zip(groups, weights, strict=True)])
     var = torch.cat([torch.lerp(layer.var.to(g.var), g.var, w) for g, w in zip(groups, weights, strict=True)])
@@ -70,7 +70,7 @@ def renormalise(x: Tensor, layer: NormLayer, groups: list[Moments], weights: Seq
 
 
 def rows_of(groups: Moments, x: Tensor) -> int:
-    """Return how many rows of `x` an entry of `measure_groups` is about."""
+    """Return the number of rows of `x` that an entry of `measure_groups` covers."""
     return len(groups.mean) * int(groups.count // x[0, 0].numel())
 
 

@@ -1,8 +1,8 @@
 """Many forward passes through one model, side by side: at every normalisation layer each waits for all the others.
 
-So a layer's statistics can be taken over all passes before any of them goes on, as if they were one giant batch, and
-every operation is still done once. A pass is a greenlet: it can be left in the middle of the model's own code, at any
-depth, and taken up again. Only one runs at a time.
+So a layer's statistics can be taken over all passes before any of them continues, as if they were one giant batch, and
+every operation is still done once. A pass is a greenlet: it can be suspended in the middle of the model's own code, at
+any depth, and resumed. Only one runs at a time.
 """
 
 from collections.abc import Callable, Iterable
@@ -17,14 +17,14 @@ from greenlet import getcurrent, greenlet
 from covshift.core.moments import Meter, Moments, merge
 from covshift.core.parking import Held, Parking
 from covshift.core.places import NormLayer, give_back
-from covshift.core.ranks import least, over_ranks, telling_others
+from covshift.core.ranks import least_of_ranks, over_ranks, sharing_failure
 from covshift.core.statistics import target_weight
 from covshift.core.turns import Turns
 from covshift.support.errors import CovshiftError
 
 
 class _Autocast(NamedTuple):
-    """Settings of the thread, which the passes share and each may change."""
+    """The autocast settings of the thread, which the passes share and each may change."""
 
     enabled: bool
     dtype: torch.dtype
@@ -39,7 +39,7 @@ class _Autocast(NamedTuple):
 
 
 class _Runner(greenlet):  # type: ignore[misc]
-    """One forward pass, which runs, waits at a layer, or is over."""
+    """One forward pass, which is running, waiting at a layer, or over."""
 
     def __init__(self, run: Callable[[], object], autocast: _Autocast) -> None:
         super().__init__(run)
@@ -55,12 +55,12 @@ class Lockstep:
 
     Args:
         layers: the layers to wait at; their statistics are overwritten meanwhile, and restored in the end.
-        memory: how many bytes waiting passes may hold; beyond that they are parked on disk.
-        scratch: the folder to park in; None for the system's.
+        memory: the number of bytes that waiting passes may hold; beyond that they are parked on disk.
+        scratch: the folder for parked passes; None for the system's folder for temporary files.
         sync: whether the passes of all ranks go in step.
-        advance: called with 1 whenever a pass has come to the next layer.
+        advance: called with 1 whenever a pass has reached the next layer.
         prior: N, how many images the source statistics count for in what the layers use.
-        turns: what other threads that call the model wait for; by default one of its own.
+        turns: the lock that other threads which call the model wait for; by default a new one.
     """
 
     def __init__(
@@ -85,13 +85,13 @@ class Lockstep:
         self._runners: list[_Runner] = []
 
     def run(self, runs: Iterable[Callable[[], object]]) -> dict[str, Moments]:
-        """Run all of `runs`, each a forward pass, to their ends; give what each layer saw."""
+        """Run all of `runs`, each a forward pass, to their ends; return what each layer saw."""
         with self._turns.held():
             handles = [layer.hook(self._wait) for layer in self._layers]
             try:
                 self._turns.drain(layer.module for layer in self._layers)
                 self._start_all(runs)
-                self._go_on_together()
+                self._continue_together()
             finally:
                 for runner in self._runners:
                     runner.throw()  # those still waiting, after an error, end here
@@ -101,30 +101,33 @@ class Lockstep:
 
     def _start_all(self, runs: Iterable[Callable[[], object]]) -> None:
         autocast = _Autocast.now(self._device.type)
-        with telling_others(self._device) if self._sync else nullcontext():
+        with sharing_failure(self._device) if self._sync else nullcontext():
             for run in runs:
                 self._runners.append(_Runner(run, autocast))
                 self._resume(self._runners[-1])
 
-    def _go_on_together(self) -> None:
+    def _continue_together(self) -> None:
         while (position := self._next_layer()) < len(self._layers):
             layer = self._layers[position]
             self._settle(layer, [r.moments for r in self._runners if r.layer is layer and r.moments])
             # To and fro: the pass that ran last still has its tensors in the cache.
             self._runners.reverse()
-            with telling_others(self._device) if self._sync else nullcontext():
+            with sharing_failure(self._device) if self._sync else nullcontext():
                 for runner in self._runners:
                     if runner.layer is layer:
                         self._resume(runner)
 
     def _next_layer(self) -> int:
-        """The layer to settle now: on any rank, the first that passes wait at. They differ only where data decides."""
+        """Return the number of the layer to settle now: the first that passes wait at, on any rank.
+
+        Passes wait at different layers only where the data decide which layers are called.
+        """
         waiting = [self._order[runner.layer.path] for runner in self._runners if runner.layer]
         position = min(waiting, default=len(self._layers))
-        return least(position, self._device) if self._sync else position
+        return least_of_ranks(position, self._device) if self._sync else position
 
     def _settle(self, layer: NormLayer, moments: list[Moments]) -> None:
-        """All are here: take the statistics over all of them, and let the layer use these."""
+        """Take the statistics over all passes, which have arrived at the layer, and let the layer use these."""
         total = reduce(merge, moments, Moments(0, 0, layer.mean, layer.var))
         if self._sync:
             total = over_ranks(total)
@@ -145,13 +148,13 @@ class Lockstep:
         self._turns.busy = False
         runner.autocast = _Autocast.now(device)
         ours.set(device)
-        if runner.layer:  # what outlives a pass that is over, its output say, is no longer ours to park
+        if runner.layer:  # what outlives a finished pass, such as its output, is no longer ours to park
             runner.moments = runner.meter.measure(runner.layer.path, x)
             self.parking.park(runner.held)
         self._advance(1)
 
     def _wait(self, layer: NormLayer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Called in a pass that has come to `layer`: leave it there, until all others have come."""
+        """Suspend the pass that has reached `layer` until all other passes have reached it."""
         if not self._turns.mine():
             self._turns.wait(layer.path)
             return

@@ -7,18 +7,18 @@ from torch import Tensor
 
 _HALF = (torch.float16, torch.bfloat16)
 _PIECE = 1 << 19  # values
-_STEEP = 1e8  # a squared mean so many times the variance leaves six digits of it
+_STEEP = 1e8  # a squared mean this many times the variance leaves six digits of it
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Moments:
-    """What a normalisation layer has seen of a domain.
+    """The mean and variance of what a normalisation layer has seen of a domain.
 
     Attributes:
-        count: how many values each channel's moments are taken over (images × positions); 0 when nothing was seen.
-        images: how many images these came from. Both may be fractions where old images are being forgotten.
-        mean: one value a channel.
-        var: one value a channel, the biased variance.
+        count: the number of values that each channel's moments are taken over (images × positions); 0 if none.
+        images: the number of images that these came from. Both may be fractions where old images are being forgotten.
+        mean: the mean of each channel.
+        var: the biased variance of each channel.
     """
 
     count: float
@@ -30,14 +30,14 @@ class Moments:
         return f"Moments(count={self.count:g}, images={self.images:g}, channels={self.mean.numel()})"
 
     def to(self, device: torch.device) -> "Moments":
-        """The same on another device."""
+        """Return the same moments on another device."""
         if self.mean.device == device:
             return self
         return replace(self, mean=self.mean.to(device), var=self.var.to(device))
 
 
 def measure(x: Tensor, images: float) -> Moments:
-    """The moments of `x` [rows, channels, ...], which came from `images` images.
+    """Return the moments of `x` [rows, channels, ...], which came from `images` images.
 
     >>> measure(torch.tensor([[1.0], [3.0]]), images=2)
     Moments(count=2, images=2, channels=1)
@@ -57,7 +57,7 @@ def measure(x: Tensor, images: float) -> Moments:
 class Meter:
     """Counts the images of one forward pass, and measures what its layers meet.
 
-    A pass is about as many images as its first layer sees rows; later ones may see tokens or regions. A layer that is
+    A pass has as many images as its first layer sees rows; later layers may see tokens or regions. A layer that is
     called twice meets the same images again.
     """
 
@@ -67,24 +67,24 @@ class Meter:
 
     @property
     def used(self) -> bool:
-        """Whether the pass has come to any layer."""
+        """Whether the pass has reached any layer."""
         return self._images is not None
 
     def images(self, x: Tensor) -> int:
-        """Return how many images the input of a layer, `x`, is about."""
+        """Return the number of images that the input of a layer, `x`, belongs to."""
         if self._images is None:
             self._images = len(x)
         return self._images
 
     def measure(self, path: str, x: Tensor) -> Moments:
-        """Return the moments of what the layer at `path` meets; of no more images where it meets them again."""
+        """Return the moments of the input of the layer at `path`; images that it meets again are not counted again."""
         images = 0 if path in self._visited else self.images(x)
         self._visited.add(path)
         return measure(x, images)
 
 
 def _refine(x: Tensor, mean: Tensor, var: Tensor) -> tuple[Tensor, Tensor]:
-    """Measure channels whose mean is so large that single precision loses their spread again, around that mean."""
+    """Measure once more, around their mean, the channels whose mean is so large that float32 loses their spread."""
     too_steep = mean.square() > _STEEP * var
     if too_steep.any():
         steep = too_steep.nonzero().squeeze(1)
@@ -96,7 +96,7 @@ def _refine(x: Tensor, mean: Tensor, var: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def mean_var(x: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean and biased variance of every channel of `x` [rows, channels, ...], by what is fastest for its layout."""
+    """Return mean and biased variance of every channel of `x` [rows, channels, ...], the fastest way for its layout."""
     if x.device.type == "cpu":
         x = x.float() if x.dtype in _HALF else x
         if x.ndim > 2 and x.is_contiguous():
@@ -111,7 +111,7 @@ def mean_var(x: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def measure_rows(x: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean and biased variance of every row and channel of `x` [rows, channels, ...]; both [rows, channels]."""
+    """Return mean and biased variance of every row and channel of `x` [rows, channels, ...]; both [rows, channels]."""
     rows = x.detach()
     if x.ndim == 2:
         rows = rows.float() if rows.dtype in _HALF else rows
@@ -130,7 +130,7 @@ def measure_rows(x: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def merge(a: Moments, b: Moments) -> Moments:
-    """The moments of both sets of values together, by Chan's formula, in double precision.
+    """Return the moments of both sets of values together, by Chan's formula, in double precision.
 
     >>> merge(measure(torch.tensor([[1.0]]), 1), measure(torch.tensor([[3.0], [5.0]]), 2)).mean
     tensor([3.], dtype=torch.float64)
@@ -148,7 +148,7 @@ def merge(a: Moments, b: Moments) -> Moments:
 
 
 def widen(x: Tensor) -> Tensor:
-    """`x` in the widest float that its device has."""
+    """Return `x` in the widest float type that its device has."""
     if x.dtype is torch.float64:
         return x
     return x.to(torch.float32 if x.device.type == "mps" else torch.float64)

@@ -2,7 +2,7 @@
 
 A pass that is interrupted in the middle keeps its tensors in the local variables of the model's own functions, out of
 our reach. So a dispatch mode notes the storage of every tensor that a pass makes; emptying a storage frees its memory
-whoever still refers to it, and filling it again before the pass goes on makes every one of those tensors whole.
+whoever still refers to it, and filling it again before the pass resumes makes every one of those tensors whole.
 """
 
 import ctypes
@@ -25,7 +25,7 @@ _TO_RUN = 4  # a pass that runs needs about this many times the memory that it h
 
 @dataclass
 class Held:
-    """What one pass holds: its storages, by address, and what of them is on disk, where."""
+    """The storages that one pass holds, by address, and which of them are on disk, and where."""
 
     storages: dict[int, StorageWeakRef] = field(default_factory=dict)
     size: int = 0
@@ -38,9 +38,9 @@ class Parking(TorchDispatchMode):
     """Keeps what waiting passes hold under `budget` bytes, by spilling to a temporary file in `folder`.
 
     Attributes:
-        current: what the pass that runs now holds.
-        peak: the most bytes that waiting passes held in memory.
-        spilled: how many bytes were written to disk so far.
+        current: the storages of the pass that is running.
+        peak: the largest number of bytes that waiting passes held in memory.
+        spilled: the number of bytes written to disk so far.
     """
 
     def __init__(self, budget: float, folder: Path | None = None) -> None:
@@ -64,7 +64,7 @@ class Parking(TorchDispatchMode):
         kwargs = kwargs or {}
         given = {storage._cdata for storage in _storages((*args, *kwargs.values()))}
         for address in given & self._on_disk.keys():
-            # Something that one pass made is used by another: a cached grid, say.
+            # Something that one pass made is used by another, such as a cached grid.
             self._read_back(self._on_disk[address])
         out = func(*args, **kwargs)
         for storage in _storages((out,)):
@@ -73,7 +73,7 @@ class Parking(TorchDispatchMode):
         return out
 
     def park(self, held: Held) -> None:
-        """A pass begins to wait: keep what it holds, in memory if there is room."""
+        """Keep what a pass that begins to wait holds, in memory if there is room."""
         held.storages = {address: weak for address, weak in held.storages.items() if not weak.expired()}
         held.size = sum(storage.nbytes() for _, storage in _alive(held))
         self._largest = max(self._largest, held.size)
@@ -83,7 +83,7 @@ class Parking(TorchDispatchMode):
         self.peak = max(self.peak, self._parked)
 
     def fetch(self, held: Held) -> None:
-        """A pass is about to go on: have all that it holds in memory."""
+        """Bring all that a pass holds back into memory before it resumes."""
         self._read_back(held)
         self._parked -= held.size
         self.current = held
@@ -152,8 +152,8 @@ def _storages(values: Iterable[Any]) -> Iterator[UntypedStorage]:
 
 
 def _alive(held: Held) -> list[tuple[StorageWeakRef, UntypedStorage]]:
-    found = ((weak, UntypedStorage._new_with_weak_ptr(weak.cdata)) for weak in held.storages.values())
-    return [(weak, storage) for weak, storage in found if storage is not None and storage.resizable()]
+    pairs = ((weak, UntypedStorage._new_with_weak_ptr(weak.cdata)) for weak in held.storages.values())
+    return [(weak, storage) for weak, storage in pairs if storage is not None and storage.resizable()]
 
 
 def _bytes_of(storage: UntypedStorage) -> Any:

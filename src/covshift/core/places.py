@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from covshift.core.moments import Moments, widen
-from covshift.core.wrappers import unwrap
+from covshift.core.wrappers import AnyModel, unwrap
 from covshift.support.errors import CovshiftError
 
 Patterns = str | Sequence[str] | None
@@ -23,10 +23,10 @@ Before = Callable[["NormLayer", tuple[Any, ...], dict[str, Any]], Any]
 
 
 class Hook:
-    """What covshift runs before a normalisation layer; a type of its own, so that a second one is noticed.
+    """A hook that covshift runs before a normalisation layer; a type of its own, so that a second one is noticed.
 
     Attributes:
-        owner: the object whose method is run, if it is a method.
+        owner: the object whose method the hook runs, if it runs a method.
     """
 
     def __init__(self, layer: "NormLayer", before: Before) -> None:
@@ -35,7 +35,7 @@ class Hook:
         self.owner: object = getattr(before, "__self__", None)
 
     def __call__(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Called by torch."""
+        """Run the hook; torch calls this."""
         return self._before(self._layer, args, kwargs)
 
     def __reduce_ex__(self, protocol: object) -> NoReturn:
@@ -43,10 +43,10 @@ class Hook:
 
 
 def refuse_to_copy() -> NoReturn:
-    """Raise the `CovshiftError` for a model that is copied or pickled with our hooks on it."""
+    """Raise a `CovshiftError`: a model is copied or pickled with our hooks on it."""
     raise CovshiftError(
         "the model is being adapted or estimated, and a copy of it would keep hooks that nothing can remove; copy or "
-        "pickle it before, after remove(), or after covshift.release(model)"
+        "pickle it before that, after remove(), or after covshift.release(model)"
     )
 
 
@@ -88,7 +88,7 @@ class NormLayer:
                 buffer.copy_(value)
 
     def _pairs(self, mean: Tensor, var: Tensor) -> list[tuple[Tensor, Tensor]]:
-        """The buffers to write to, each with its value."""
+        """Return the buffers to write to, each with its value."""
         pairs = [] if self.only == "var" else [(self.running_mean, mean)]
         return pairs if self.only == "mean" else [*pairs, (self.running_var, var)]
 
@@ -102,7 +102,7 @@ class NormLayer:
         self.write(torch.lerp(source_mean, mean, weight), torch.lerp(source_var, var, weight))
 
     def chosen(self, moments: Moments) -> Moments:
-        """These moments, with `only` the one and the source's other."""
+        """Return these moments; with `only`, the other moment is that of the source."""
         if self.only == "mean":
             return replace(moments, var=self.var)
         return replace(moments, mean=self.mean) if self.only == "var" else moments
@@ -128,7 +128,7 @@ class NormLayer:
 
     @property
     def eps(self) -> float:
-        """What the layer adds to the variance."""
+        """The number that the layer adds to the variance."""
         eps = getattr(self.module, "eps", None)
         if not isinstance(eps, int | float):
             raise CovshiftError(
@@ -145,7 +145,7 @@ class NormLayer:
         return self.module.register_forward_pre_hook(Hook(self, before), with_kwargs=True)
 
     def hook_state_dict(self) -> RemovableHandle:
-        """Have `state_dict()` give the source statistics, whatever the buffers hold."""
+        """Have `state_dict()` return the source statistics, whatever the buffers hold."""
 
         def give_source(module: nn.Module, state: dict[str, Any], prefix: str, metadata: object) -> None:
             for name, tensor in (("running_mean", self.mean), ("running_var", self.var)):
@@ -156,7 +156,7 @@ class NormLayer:
         return handle
 
     def input(self, args: tuple[object, ...], kwargs: dict[str, object]) -> Tensor:
-        """The tensor to be normalised among the arguments of a call, checked."""
+        """Return the tensor to be normalised among the arguments of a call, or raise a `CovshiftError`."""
         x = args[0] if args else next(iter(kwargs.values()), None)
         channels = len(self.mean)
         if not isinstance(x, Tensor) or x.ndim < 2 or x.shape[1] != channels:
@@ -188,14 +188,14 @@ def give_back(layers: list[NormLayer], handles: Iterable[RemovableHandle]) -> No
 
 
 def mix_all(layers: list[NormLayer], moments: list[Moments], weights: list[float | Tensor]) -> None:
-    """`mix` for many layers at once, in few operations: it makes swapping streams quick."""
+    """Mix the statistics of many layers at once, in few operations, which makes swapping streams quick."""
     numbers = [weight for weight in weights if not isinstance(weight, Tensor)]
     if len(numbers) < len(weights):
-        for layer, each, weight in zip(layers, moments, weights, strict=True):
-            layer.mix(each.mean, each.var, weight)
+        for layer, target, weight in zip(layers, moments, weights, strict=True):
+            layer.mix(target.mean, target.var, weight)
         return
     sources = [tensor for layer in layers for tensor in layer._wide]
-    targets = [widen(tensor) for each in moments for tensor in (each.mean, each.var)]
+    targets = [widen(tensor) for target in moments for tensor in (target.mean, target.var)]
     mixed = torch._foreach_lerp(sources, targets, [number for number in numbers for _ in ("mean", "var")])
     pairs = [
         pair
@@ -207,13 +207,13 @@ def mix_all(layers: list[NormLayer], moments: list[Moments], weights: list[float
 
 
 def _unlocked(buffer: Tensor) -> AbstractContextManager[object]:
-    # A model that was built in inference mode lets itself be written to only in that mode.
+    # A model that was built in inference mode can only be written to in that mode.
     locked = buffer.is_inference() and not torch.is_inference_mode_enabled()
     return torch.inference_mode() if locked else nullcontext()
 
 
-def find_layers(model: nn.Module, patterns: Patterns = None, only: Only = None) -> list[NormLayer]:
-    """All layers of `model` that hold running statistics, or those whose path matches one of `patterns`.
+def find_layers(model: AnyModel, patterns: Patterns = None, only: Only = None) -> list[NormLayer]:
+    """Return all layers of `model` that hold running statistics, or those whose path matches one of `patterns`.
 
     Args:
         model: any model in eval mode.
@@ -221,7 +221,7 @@ def find_layers(model: nn.Module, patterns: Patterns = None, only: Only = None) 
         only: "mean" or "var" to write only that moment; None for both.
 
     Returns:
-        The layers in the order in which the model registers them; a layer with two parents comes once.
+        The layers in the order in which the model registers them; a layer with two parents is listed once.
 
     >>> net = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.BatchNorm2d(8)).eval()
     >>> [layer.path for layer in find_layers(net)]
@@ -229,9 +229,9 @@ def find_layers(model: nn.Module, patterns: Patterns = None, only: Only = None) 
     """
     if only not in (None, "mean", "var"):
         raise CovshiftError(f"only= takes 'mean', 'var' or None, got {only!r}")
-    model = unwrap(model)
-    modules = norm_modules(model)
-    if model.training:
+    root = unwrap(model)
+    modules = norm_modules(root)
+    if root.training:
         raise CovshiftError("the model is in training mode; call model.eval() first")
     wanted = [patterns] if isinstance(patterns, str) else patterns
     if wanted is not None and not all(isinstance(pattern, str) for pattern in wanted):
@@ -247,36 +247,36 @@ def find_layers(model: nn.Module, patterns: Patterns = None, only: Only = None) 
 
 
 def norm_modules(model: nn.Module) -> dict[str, nn.Module]:
-    """The modules of an unwrapped model that hold running statistics, by path."""
-    found = {path: module for path, module in model.named_modules() if holds_statistics(module)}
-    if not found:
+    """Return the modules of an unwrapped model that hold running statistics, by path."""
+    norms = {path: module for path, module in model.named_modules() if holds_statistics(module)}
+    if not norms:
         raise _nothing_to_adapt(model.modules())
-    for path, module in found.items():
+    for path, module in norms.items():
         if nn.parameter.is_lazy(module.running_mean):
             raise CovshiftError(f"layer {path!r} has no shape yet; run the model once, then adapt it")
-    return found
+    return norms
 
 
 def check_not_compiled(model: nn.Module) -> None:
     """Raise a `CovshiftError` if calling `model` runs what `torch.compile` made of it or of a part of it."""
     for module in model.modules():
         if hasattr(module, "_orig_mod") or getattr(module, "_compiled_call_impl", None) is not None:
-            # Seen with torch 2.13: hooks that come after compilation are passed over in silence.
+            # Seen with torch 2.13: hooks that come after compilation are silently ignored.
             raise CovshiftError(
-                "code compiled by torch.compile passes over new hooks; adapt or estimate on the model before it is "
+                "code compiled by torch.compile ignores new hooks; adapt or estimate on the model before it is "
                 "compiled (statistics can be applied to a compiled model)"
             )
 
 
 def not_finite(path: str) -> CovshiftError:
-    """The error for activations that are no numbers, of which `path` is the first layer to see any."""
+    """Return the error for activations that are NaN or infinite, which the layer at `path` is the first to see."""
     return CovshiftError(
         f"the input of layer {path!r} has NaN or infinite values; check the images and the model's precision"
     )
 
 
 def one_value(path: str) -> CovshiftError:
-    """The error for a layer that would have to normalise single values by themselves."""
+    """Return the error for a layer that would have to normalise a single value by itself."""
     return CovshiftError(
         f"layer {path!r} sees one single value in each channel, which has no variance to normalise by; "
         "give it more images at once, or let the source statistics help with prior= above 0"
@@ -284,7 +284,7 @@ def one_value(path: str) -> CovshiftError:
 
 
 def holds_statistics(module: nn.Module) -> bool:
-    """Whether a module is a normalisation layer with statistics of its training data."""
+    """Return whether a module is a normalisation layer with statistics of its training data."""
     return isinstance(getattr(module, "running_mean", None), Tensor) and isinstance(
         getattr(module, "running_var", None), Tensor
     )
@@ -292,7 +292,7 @@ def holds_statistics(module: nn.Module) -> bool:
 
 def _nothing_to_adapt(modules: Iterable[nn.Module]) -> CovshiftError:
     names = {type(module).__name__ for module in modules if "norm" in type(module).__name__.lower()}
-    has = f"its norm layers ({', '.join(sorted(names))}) keep none" if names else "it has no norm layers at all"
+    has = f"its norm layers ({', '.join(sorted(names))}) keep none" if names else "it has no norm layers"
     return CovshiftError(
         "the model holds no statistics of its training data (running_mean, running_var) that could be corrected: " + has
     )

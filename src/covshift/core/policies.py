@@ -16,10 +16,10 @@ from covshift.support.errors import CovshiftError, is_number
 
 @dataclass(frozen=True)
 class Memory:
-    """What an adapter carries from one pass to the next.
+    """The state that an adapter carries from one pass to the next.
 
     Attributes:
-        seen: what each layer has seen, by path.
+        seen: the moments of what each layer has seen, by path.
         notes: tensors that a policy keeps for itself.
     """
 
@@ -33,8 +33,8 @@ class Rows:
 
     Attributes:
         x: the input, [rows, channels, ...].
-        images: the number of images that the rows are about; a layer may see several rows for each image.
-        memory: what earlier passes have left.
+        images: the number of images that the rows belong to; a layer may see several rows for each image.
+        memory: the state that earlier passes have left.
     """
 
     x: Tensor
@@ -43,15 +43,15 @@ class Rows:
 
 
 class Policy:
-    """How the statistics of a model follow the data; derive from it to make your own.
+    """A rule for how the statistics of a model follow the data; derive from it to make your own.
 
     `adapt` asks the policy at every normalisation layer. It first calls `follow` for the moments that the layer is to
     be corrected by, then `weigh` for how much these count against the source statistics. When the model has returned,
-    it calls `commit` for what the next pass shall know. A policy keeps no state in itself, so that one object can be
+    it calls `commit` for the memory of the next pass. A policy keeps no state in itself, so that one object can be
     used for many models at once.
 
     Attributes:
-        carries: whether a pass begins with what earlier ones have seen; without, every pass begins anew.
+        carries: whether a pass begins with what earlier ones have seen; if not, every pass starts afresh.
         size: the number of consecutive images that make a statistical batch; None for all that the model is given.
         sync: whether ranks of `torch.distributed` pool what they see.
         idle: whether the model stays as it is, so that nothing needs to be measured.
@@ -103,48 +103,49 @@ class Policy:
         Args:
             place: the layer, with its source statistics `mean` and `var`.
             seen: what `follow` returned; with `size`, moments of [groups, channels].
-            rows: the input itself, with `size` that of the groups; None where a state is put back between two passes.
+            rows: the input itself, with `size` that of the groups; None where a state is restored between two passes.
 
         Returns:
             A number, or a tensor that broadcasts to the moments: [channels], or with `size` [groups, 1].
         """
-        raise NotImplementedError(f"{type(self).__name__} has to say by weigh() how much a batch counts")
+        raise CovshiftError(f"expected {type(self).__name__} to define weigh(), which tells how much a batch counts")
 
     def commit(self, memory: Memory, seen: Mapping[str, Moments], output: object) -> Memory:
-        """Return what the next pass shall know, after a pass that went well.
+        """Return the memory of the next pass, after a pass that succeeded.
 
         Args:
-            memory: what was known before.
+            memory: the memory from before this pass.
             seen: what the layers of this pass have seen.
             output: what the model returned, for `logits_of`; None after a layer that was called by itself.
         """
         return replace(memory, seen={**memory.seen, **seen} if self.carries else dict(seen))
 
     def export(self, memory: Memory, source: Statistics) -> Statistics:
-        """Return the state that users save and swap: what was seen, and the source where nothing was."""
+        """Return the state that users save and swap: what each layer has seen, or its source statistics."""
         return Statistics({**source, **memory.seen}, source.fingerprint)
 
     def resume(self, state: Statistics) -> Memory:
         """Return the memory that a state describes."""
         if not self.carries:
             raise CovshiftError(
-                f"{type(self).__name__} starts anew with every batch; only a Stream, or a policy like it, has a state "
-                "to resume from"
+                f"{type(self).__name__} starts afresh with every batch; only a Stream, or a policy like it, has a "
+                "state to resume from"
             )
         if not isinstance(state, Statistics):
-            raise CovshiftError(f"expected a state, as adapter.state gives it, got {type(state).__name__}")
+            raise CovshiftError(f"expected a state, as adapter.state returns it, got {type(state).__name__}")
         return Memory({path: moments for path, moments in state.items() if moments.count})
 
 
 @dataclass(frozen=True)
 class Batch(Policy):
-    """Every batch is normalised by N/(N+n) source + n/(N+n) batch statistics (Eq. 3), n = images in the batch.
+    """A policy that normalises every batch by N/(N+n) source + n/(N+n) batch statistics (Eq. 3), n = images in it.
 
     Args:
         prior: N, how many images the source statistics count for. 0 is plain batch statistics, inf the model as it is,
-            "auto" lets each layer weigh what it sees of the batch against the chance of which images came.
-        size: how many consecutive images make a statistical batch; None for all that the model is given at once, over
-            all ranks. With `size=8`, a model given 256 images answers as if it had been given 32 batches of 8.
+            "auto" lets each layer weigh what it sees of the batch against chance, i.e. which images happened to come.
+        size: the number of consecutive images in a statistical batch; None for all that the model is given at
+            once, over all ranks. With `size=8`, a model given 256 images answers as if it had been given 32
+            batches of 8.
         sync: whether ranks of `torch.distributed` pool their batches; batches of a `size` never cross ranks.
     """
 
@@ -156,7 +157,7 @@ class Batch(Policy):
         if self.prior != "auto":
             check_prior(self.prior)
         if self.size is not None and (not is_number(self.size, whole=True) or self.size < 1):
-            raise CovshiftError(f"size is a number of images from 1, got {self.size!r}")
+            raise CovshiftError(f"expected size to be a number of images from 1, got {self.size!r}")
 
     @property
     def idle(self) -> bool:
@@ -175,7 +176,7 @@ class Batch(Policy):
 
 @dataclass(frozen=True)
 class Stream(Policy):
-    """Statistics follow a stream of batches of any size; the prior fades as N/(N+n), n = images seen so far.
+    """A policy that follows a stream of batches of any size; the prior fades as N/(N+n), n = images seen so far.
 
     Args:
         prior: N, how many images the source statistics count for.
@@ -193,7 +194,7 @@ class Stream(Policy):
     def __post_init__(self) -> None:
         check_prior(self.prior)
         if self.decay is not None and not (is_number(self.decay) and 0 < self.decay < 1):
-            raise CovshiftError(f"decay is a factor between 0 and 1, or None, got {self.decay!r}")
+            raise CovshiftError(f"expected decay to be a factor between 0 and 1, or None, got {self.decay!r}")
 
     def follow(self, before: Moments | None, batch: Moments) -> Moments:
         """Return the estimate of the target after `batch`: all that was seen, with the variance between batches."""

@@ -1,4 +1,4 @@
-"""What the ranks of `torch.distributed` tell each other."""
+"""Exchange between the ranks of `torch.distributed`: moments, numbers, and whether one of them has failed."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,12 +13,12 @@ _FAILED = -1
 
 
 def has_ranks() -> bool:
-    """Whether this process is one of several ranks."""
+    """Return whether this process is one of several ranks."""
     return dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
 
 
 def over_ranks(moments: Moments) -> Moments:
-    """The moments over all ranks; unchanged where there are none."""
+    """Return the moments over all ranks; without ranks, the moments themselves."""
     if not has_ranks():
         return moments
     # Gathering and merging keeps the digits that a sum of squares over ranks would cancel.
@@ -34,8 +34,8 @@ def over_ranks(moments: Moments) -> Moments:
     return total
 
 
-def least(number: int, device: torch.device) -> int:
-    """The least of the numbers, from 0, that the ranks bring; an error where one of them brings its failure instead."""
+def least_of_ranks(number: int, device: torch.device) -> int:
+    """Return the least of the numbers, from 0, that the ranks bring; raise a `CovshiftError` if one of them failed."""
     if not has_ranks():
         return number
     agreed = torch.tensor([number], device=device)
@@ -46,10 +46,10 @@ def least(number: int, device: torch.device) -> int:
 
 
 @contextmanager
-def telling_others(device: torch.device) -> Iterator[None]:
-    """A block after which all ranks call `least`: an error in it is told to them, who would otherwise wait for ever."""
+def sharing_failure(device: torch.device) -> Iterator[None]:
+    """Report an error in this block to the other ranks, which call `least_of_ranks` next and would wait for ever."""
     try:
         yield
     except Exception:
-        least(_FAILED, device)
+        least_of_ranks(_FAILED, device)
         raise

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from covshift.core.moments import Moments, merge, widen
 from covshift.core.places import Only, Patterns, find_layers, norm_modules
-from covshift.core.wrappers import peel, unwrap
+from covshift.core.wrappers import AnyModel, peel, unwrap
 from covshift.support.errors import CovshiftError, is_number, plural
 from covshift.support.files import replacing
 
@@ -50,17 +50,17 @@ class Statistics(Mapping[str, Moments]):
 
     @property
     def images(self) -> float:
-        """How many images were seen; the most over the layers, since a layer may be left out of some passes."""
+        """The number of images seen; the largest over the layers, since a layer may be left out of some passes."""
         return max((moments.images for moments in self.values()), default=0)
 
     @classmethod
-    def of(cls, model: nn.Module) -> Self:
-        """The statistics that `model` holds now."""
+    def of(cls, model: AnyModel) -> Self:
+        """Return the statistics that `model` holds now."""
         modules = norm_modules(unwrap(model))
         return cls({path: _held_by(module) for path, module in modules.items()}, fingerprint(model))
 
-    def apply(self, model: nn.Module, *, layers: Patterns = None, only: Only = None) -> None:
-        """Write these statistics into the layers of `model`: an ordinary eval-mode model, repaired.
+    def apply(self, model: AnyModel, *, layers: Patterns = None, only: Only = None) -> None:
+        """Write these statistics into the layers of `model`, which stays an ordinary eval-mode model.
 
         Args:
             model: the model that the statistics were taken from, or another of the same architecture.
@@ -68,19 +68,19 @@ class Statistics(Mapping[str, Moments]):
             only: "mean" or "var" to write only that moment.
         """
         self.check_fits(model)
-        found = [layer for layer in find_layers(model, layers, only) if layer.path in self]
-        self.check_values({layer.path: layer.mean.shape for layer in found})
-        if not found:
+        targets = [layer for layer in find_layers(model, layers, only) if layer.path in self]
+        self.check_values({layer.path: layer.mean.shape for layer in targets})
+        if not targets:
             raise CovshiftError(
                 f"these statistics are of {', '.join(self)}, and layers={layers!r} matches none of them"
             )
-        for layer in found:
+        for layer in targets:
             layer.check_holds(self[layer.path])
-        for layer in found:
+        for layer in targets:
             layer.write(self[layer.path].mean, self[layer.path].var)
 
     def merge(self, other: "Statistics") -> "Statistics":
-        """The statistics of both sets of images together, exactly, in any order.
+        """Return the statistics of both sets of images together, exactly, in any order.
 
         >>> net = nn.BatchNorm1d(4).eval()
         >>> Statistics.of(net).merge(Statistics.of(net)) == Statistics.of(net)
@@ -90,7 +90,7 @@ class Statistics(Mapping[str, Moments]):
         return Statistics({path: merge(self[path], other[path]) for path in self}, self.fingerprint)
 
     def mix(self, source: "Statistics", prior: float) -> "Statistics":
-        """Eq. 3 of the paper: N/(N+n) source + n/(N+n) these, with N = `prior` and n = the images seen.
+        """Return N/(N+n) source + n/(N+n) these (Eq. 3 of the paper), with N = `prior` and n = the images seen.
 
         >>> net = nn.BatchNorm1d(1).eval()
         >>> seen = Statistics({"": Moments(48, 48, torch.ones(1), torch.ones(1))}, fingerprint(net))
@@ -143,7 +143,7 @@ class Statistics(Mapping[str, Moments]):
         return statistics
 
     def check_values(self, shapes: Mapping[str, torch.Size] | None = None) -> None:
-        """Raise a `CovshiftError` unless all moments are such as data can have, and of the shapes of their layers.
+        """Raise a `CovshiftError` unless all moments are possible for data, and have the shapes of their layers.
 
         Args:
             shapes: the shape of the statistics that a model holds, by path, for the layers to check; None for all
@@ -158,19 +158,19 @@ class Statistics(Mapping[str, Moments]):
             if not (0 <= moments.count < math.inf and 0 <= moments.images < math.inf):
                 counts = f"{moments.count:g} values of {moments.images:g} images"
                 raise _broken(path, "counts from 0", counts)
-        # One look at all layers together, which is quick and, on a GPU, has to be waited for once.
+        # All layers are checked together, which is quick and, on a GPU, has to be waited for once.
         if chosen and not all(_possible(chosen.values())):
             path = next(path for path, moments in chosen.items() if not all(_possible([moments])))
             raise _broken(path, "finite means and variances from 0", "others")
 
     def __eq__(self, other: object) -> bool:
-        """Whether every count, mean and variance is the same."""
+        """Return whether every count, mean and variance is the same."""
         return isinstance(other, Statistics) and self.close_to(other, rtol=0, atol=0)
 
     __hash__ = None  # type: ignore[assignment]
 
     def close_to(self, other: "Statistics", rtol: float = 1e-5, atol: float = 1e-8) -> bool:
-        """Whether counts are the same and means and variances agree up to rounding."""
+        """Return whether counts are the same and means and variances agree up to rounding."""
 
         def close(a: Tensor, b: Tensor) -> bool:
             return torch.allclose(widen(a), widen(b).to(a.device), rtol, atol)
@@ -184,12 +184,12 @@ class Statistics(Mapping[str, Moments]):
             )
         )
 
-    def check_fits(self, model: nn.Module) -> None:
+    def check_fits(self, model: AnyModel) -> None:
         """Raise a `CovshiftError` if these are statistics of another architecture."""
         if self.fingerprint != fingerprint(model):
             held = Statistics.of(model)
             theirs, ours = _summary(self), _summary(held)
-            alike = "the same in shape, and other parameters" if theirs == ours else ours
+            alike = "the same layers, but other parameters" if theirs == ours else ours
             raise CovshiftError(f"these statistics are of another model: they are of {theirs}, this model has {alike}")
 
     def check_same_layers(self, other: "Statistics") -> None:
@@ -217,13 +217,13 @@ class Statistics(Mapping[str, Moments]):
 _PARTS = ("counts", "mean", "var")
 
 
-def fingerprint(model: nn.Module) -> str:
-    """A digest of the architecture: the names and shapes of all that the model holds."""
+def fingerprint(model: AnyModel) -> str:
+    """Return a digest of the architecture: the names and shapes of all that the model holds."""
     layout = [(name, tuple(tensor.shape)) for name, tensor in unwrap(model).state_dict().items()]
     return hashlib.sha256(json.dumps(layout).encode()).hexdigest()[:16]
 
 
-def digest(model: nn.Module) -> str:
+def digest(model: AnyModel) -> str:
     """Return the SHA-256 of all that a model holds: names, shapes, types and values of weights and statistics."""
     total = hashlib.sha256()
     for name, tensor in sorted(peel(model).state_dict().items()):
@@ -237,11 +237,11 @@ def digest(model: nn.Module) -> str:
 def check_prior(prior: float) -> None:
     """Raise a `CovshiftError` unless `prior` is a number of images from 0 to infinity."""
     if not is_number(prior) or not prior >= 0:
-        raise CovshiftError(f"prior is a number of images N from 0 to infinity, got {prior!r}")
+        raise CovshiftError(f"expected prior to be a number of images N from 0 to infinity, got {prior!r}")
 
 
 def target_weight(images: float, prior: float) -> float:
-    """n/(N+n): how much the target counts against the source.
+    """Return n/(N+n), how much the target counts against the source.
 
     >>> target_weight(images=8, prior=24)
     0.25
@@ -250,7 +250,7 @@ def target_weight(images: float, prior: float) -> float:
 
 
 def _possible(moments: Iterable[Moments]) -> tuple[bool, bool]:
-    """Whether means are finite, and variances are finite and not negative."""
+    """Return whether means are finite, and whether variances are finite and not negative."""
     some = [each for each in moments if each.mean.numel()]
     if not some:
         return True, True

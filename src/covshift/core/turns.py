@@ -12,18 +12,18 @@ from torch import nn
 
 from covshift.support.errors import CovshiftError
 
-_PATIENCE = 0.2  # seconds between two looks at whoever has the turn
+_PATIENCE = 0.2  # seconds between two checks on the thread that has the turn
 
 
 class Turns:
-    """A lock that is held for a whole call of a model, that a thread may enter again, and that nobody can take along.
+    """A lock held for a whole call of a model, which its thread may enter again, and which never outlives the call.
 
     Torch reports the end of a call to its hooks after an exception, but not after Ctrl-C, and not where a thread was
     stopped. So each entry remembers the frame of its call: a turn whose thread no longer runs that frame is over.
 
     Attributes:
-        busy: whether the thread whose turn it is runs the model's own code, for which nobody should have to wait who
-            is part of it.
+        busy: whether the thread whose turn it is runs the model's own code; a thread that is part of this code must
+            not have to wait for it.
     """
 
     def __init__(self, *, busy: bool = True) -> None:
@@ -34,24 +34,24 @@ class Turns:
         self._frames: list[FrameType | None] = []
 
     def mine(self) -> bool:
-        """Whether it is this thread's turn."""
+        """Return whether it is this thread's turn."""
         return self._owner == get_ident()
 
     def enter(self, frame: FrameType | None = None, *, part: str | None = None) -> int:
-        """Wait for a turn, or enter the one that this thread has once more; every entry is to `leave`.
+        """Wait for a turn, or enter this thread's own turn once more; `leave` ends every entry.
 
         Args:
-            frame: the frame of the call that the turn is for; None if `leave` is certain to come.
+            frame: the frame of the call that the turn is for; None if `leave` is certain to be called.
             part: the path of the layer that wants the turn for itself, outside of a call of the whole model.
 
         Returns:
-            The number of calls in which this thread is already.
+            The number of calls that this thread is already in.
         """
         me = get_ident()
         if self._owner == me:
             with self._guard:
                 if self._owner == me:  # else it was taken from a call of ours that Ctrl-C had ended
-                    self._frames = [each for each in self._frames if each is None or _runs(me, each)]
+                    self._frames = [entry for entry in self._frames if entry is None or _runs(me, entry)]
                     self._frames.append(frame)
                     return len(self._frames) - 1
         if not self._lock.acquire(blocking=False):
@@ -60,7 +60,7 @@ class Turns:
         return 0
 
     def leave(self) -> None:
-        """End the entry that came last; the turn is over with the first of them."""
+        """End the latest entry; the turn is over when the first one has ended."""
         if self._owner == get_ident():
             del self._frames[-1:]
             if not self._frames:
@@ -74,14 +74,14 @@ class Turns:
             self.leave()
 
     def wait(self, part: str) -> None:
-        """Return when whoever has the turn has left it; `part` is as for `enter`."""
+        """Wait until the turn of another thread is over; `part` is as for `enter`."""
         self.enter(part=part)
         self.leave()
 
     def drain(self, modules: Iterable[nn.Module]) -> None:
-        """Return when no other thread is inside of a call of `modules` that began before they had their hooks."""
-        wanted = {id(module) for module in modules}
-        while any(self._calls(each, wanted) for thread, each in sys._current_frames().items() if thread != get_ident()):
+        """Wait until no other thread is inside a call of `modules` that began before they had their hooks."""
+        hooked = {id(module) for module in modules}
+        while any(self._calls(top, hooked) for thread, top in sys._current_frames().items() if thread != get_ident()):
             time.sleep(1e-4)
 
     def _calls(self, frame: FrameType | None, modules: set[int]) -> bool:
@@ -95,7 +95,7 @@ class Turns:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """A block that is one turn."""
+        """Hold the turn for the length of a block."""
         self.enter()
         try:
             yield
@@ -113,7 +113,7 @@ class Turns:
                     continue
             # The model may wait for a thread of its own, which calls a layer, which would wait for the model.
             now = _waits_for_a_thread(owner) if part is not None and self.busy else None
-            stuck = [*stuck, now] if now is not None and all(each == now for each in stuck) else []
+            stuck = [*stuck, now] if now is not None and all(place == now for place in stuck) else []
             if len(stuck) == 5:
                 raise CovshiftError(
                     f"layer {part!r} is called from a thread that the model waits for; adapt or estimate models that "
@@ -122,7 +122,7 @@ class Turns:
 
 
 def _runs(thread: int, frame: FrameType | None) -> bool:
-    """Whether a thread is alive and, unless `frame` is None, still in the call of that frame."""
+    """Return whether a thread is alive and, unless `frame` is None, still in the call of that frame."""
     current = sys._current_frames().get(thread)
     if frame is None:
         return current is not None
@@ -132,7 +132,7 @@ def _runs(thread: int, frame: FrameType | None) -> bool:
 
 
 def _waits_for_a_thread(thread: int | None) -> tuple[int, int] | None:
-    """Where a thread waits by means of `threading`, as a value that stays the same while it does; None if it runs."""
+    """Return where a thread waits in `threading`, as a value that stays the same while it does; None if it runs."""
     frame = None if thread is None else sys._current_frames().get(thread)
     if frame is None or frame.f_globals.get("__name__") != "threading":
         return None

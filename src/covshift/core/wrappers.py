@@ -1,6 +1,6 @@
 """The model itself, inside of whatever wraps it: `open_model`'s `Model`, `torch.compile`, DistributedDataParallel."""
 
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 import torch
 from torch import nn
@@ -8,8 +8,20 @@ from torch import nn
 from covshift.support.errors import CovshiftError
 
 
-def module_of(model: Any) -> nn.Module:
-    """Return the module itself of what `open_model` returns, or of anything else that holds one as its `module`."""
+class HasModule(Protocol):
+    """An object that holds a torch module, such as the `Model` that `open_model` returns."""
+
+    @property
+    def module(self) -> nn.Module:
+        """The module itself."""
+
+
+AnyModel = nn.Module | HasModule
+"""A torch module, or an object that holds one as its `module`: what every public function takes as a model."""
+
+
+def module_of(model: AnyModel | Any) -> nn.Module:
+    """Return the torch module itself: a `Model` of `open_model`, or another holder, gives its `module`."""
     if isinstance(model, nn.Module):
         return model  # wrappers in torch have a `module`, too, and are called for what they add
     module = getattr(model, "module", None)
@@ -18,7 +30,7 @@ def module_of(model: Any) -> nn.Module:
     return module
 
 
-def peel(model: nn.Module) -> nn.Module:
+def peel(model: AnyModel) -> nn.Module:
     """Return the model inside `torch.compile` and DistributedDataParallel, so that paths do not depend on these."""
     model = module_of(model)
     if isinstance(model, nn.parallel.DistributedDataParallel):
@@ -28,8 +40,8 @@ def peel(model: nn.Module) -> nn.Module:
     return model
 
 
-def unwrap(model: nn.Module) -> nn.Module:
-    """Return the same as `peel`, or raise a `CovshiftError` if hooks would not reach the layers of this model."""
+def unwrap(model: AnyModel) -> nn.Module:
+    """Return what `peel` returns, or raise a `CovshiftError` if hooks would not reach the layers of this model."""
     model = peel(model)
     if isinstance(model, nn.DataParallel):
         raise CovshiftError("DataParallel copies the layers at every call; use DistributedDataParallel or one device")

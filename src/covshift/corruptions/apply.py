@@ -18,11 +18,11 @@ from covshift.support.images import SMALLEST, check_quality
 if TYPE_CHECKING:
     import torch
 
-Images = TypeVar("Images", bound="Array | torch.Tensor")
+ImagesT = TypeVar("ImagesT", bound="Array | torch.Tensor")
 
 
 def corrupt(
-    images: Images,
+    images: ImagesT,
     name: str,
     severity: int,
     *,
@@ -33,15 +33,15 @@ def corrupt(
     frost: Frost = "procedural",
     jpeg: int | None = None,
     threads: int | None = None,
-) -> Images:
+) -> ImagesT:
     """Corrupt one image or a batch, as the published benchmarks do.
 
     >>> image = np.full((32, 32, 3), 128, np.uint8)
     >>> corrupt(image, "fog", severity=3).shape
     (32, 32, 3)
 
-    What comes out for an image depends on the seed, the corruption, the severity and the image's index in the data set,
-    and on nothing else. So say which images these are when they are not the first ones:
+    The result for an image depends on the seed, the corruption, the severity and the image's index in the data set,
+    and on nothing else. So pass `indices` when these are not the first images:
 
     >>> batch = np.stack([image] * 4)
     >>> whole = corrupt(batch, "gaussian_noise", 5)
@@ -52,8 +52,8 @@ def corrupt(
     Args:
         images: NumPy uint8, HWC or NHWC, or torch uint8, CHW or NCHW; RGB, at least 16 px a side.
         name: One of `covshift.corruptions.names("all")`, or one that was registered.
-        severity: 1 to 5.
-        seed: Another seed draws other noise.
+        severity: A severity from 1 to 5.
+        seed: The seed of the noise.
         indices: The images' positions in their data set; 0, 1, 2 … by default.
         rng: Draw from this generator instead, image after image. `np.random.RandomState(s)` draws what the published
             code draws after `np.random.seed(s)`.
@@ -61,7 +61,7 @@ def corrupt(
         frost: Ice for `frost`: "procedural" (drawn by covshift), "published" (found in an installed imagecorruptions),
             a folder of pictures, or a sequence of uint8 arrays.
         jpeg: Also pass the result through a JPEG of this quality; 85 is how ImageNet-C was published.
-        threads: How many images to work on at a time; by default one for each core, and one for images under 80 px.
+        threads: The number of images to work on at a time; by default one per core, and one for images under 80 px.
 
     Returns:
         The corrupted images, of the same type and shape.
@@ -103,12 +103,12 @@ def corrupt(
         edges = np.linspace(0, len(batch), min(4 * count, len(batch)) + 1).astype(int).tolist()
         with ThreadPoolExecutor(count) as pool:
             list(pool.map(work, edges[:-1], edges[1:]))
-    restored: Images = restore(out)
+    restored: ImagesT = restore(out)
     return restored
 
 
 def _finish(result: Array, quality: int | None, out: Array) -> None:
-    """Floats in [0, 1] become levels by truncation, as published; uint8 is taken as it is."""
+    """Write a result as levels: floats in [0, 1] are truncated, as published; uint8 is taken as it is."""
     from covshift.corruptions.kernels import quantise
 
     if result.dtype == np.uint8:
@@ -122,7 +122,7 @@ def _finish(result: Array, quality: int | None, out: Array) -> None:
 
 
 def _unpack(images: Any) -> tuple[Array, Any]:
-    """The images as a contiguous NHWC array, and the way back to what they were."""
+    """Return the images as a contiguous NHWC array, and a function that restores their type and layout."""
     if isinstance(images, np.ndarray):
         batch = _check_array(images, images.shape, "HWC or NHWC", channels=-1)
         single = images.ndim == 3
@@ -150,8 +150,8 @@ def _check_array(array: Array, shape: tuple[int, ...], layout: str, channels: in
     if array.ndim not in (3, 4) or shape[channels] != 3:
         other = -3 if channels == -1 else -1
         moved = array.ndim in (3, 4) and shape[other] == 3
-        mend = "move the channels there" if moved else "repeat a grey channel thrice, drop an alpha channel"
-        raise CovshiftError(f"expected RGB images, {layout}, got shape {shape}; {mend}")
+        advice = "move the channels there" if moved else "repeat a grey channel thrice, drop an alpha channel"
+        raise CovshiftError(f"expected RGB images, {layout}, got shape {shape}; {advice}")
     height, width = (shape[-3], shape[-2]) if channels == -1 else (shape[-2], shape[-1])
     if min(height, width) < SMALLEST:
         raise CovshiftError(
@@ -168,14 +168,14 @@ def _check_uint8(kind: object, wanted: object) -> None:
 
 
 def check_whole(value: object, what: str) -> int:
-    """The value as a whole number, or an error."""
+    """Return the value as a whole number, or raise a `CovshiftError`."""
     if not is_number(value, whole=True) or isinstance(value, bool):
         raise CovshiftError(f"expected {what} to be a whole number, got {value!r}")
     return int(cast(int, value))
 
 
 def check_severity(severity: int) -> int:
-    """The severity as an int from 1 to 5, or an error."""
+    """Return the severity as an int from 1 to 5, or raise a `CovshiftError`."""
     if not is_number(severity, whole=True) or isinstance(severity, bool) or not 1 <= severity <= 5:
         raise CovshiftError(f"expected a severity from 1 to 5, got {severity!r}")
     return int(severity)

@@ -14,7 +14,7 @@ from covshift.support.arrays import Array
 
 @lru_cache
 def half_gaussian(sigma: float, truncate: float = 4.0) -> Array:
-    """A Gaussian kernel from its centre outwards; the whole kernel sums to 1."""
+    """Return a Gaussian kernel from its centre outwards; the whole kernel sums to 1."""
     radius = int(truncate * sigma + 0.5)
     if radius == 0:
         return np.ones(1)
@@ -23,19 +23,19 @@ def half_gaussian(sigma: float, truncate: float = 4.0) -> Array:
 
 
 def smooth(image: Array, sigma: float) -> Array:
-    """Gaussian blur of a float image (H, W, C), in its own precision."""
+    """Return the Gaussian blur of a float image (H, W, C), in its own precision."""
     out = np.empty_like(image)
     filters.gaussian(image, half_gaussian(sigma), out)
     return out
 
 
 def gaussian_blur(image: Array, sigma: float, rng: Rng) -> Array:
-    """Plain Gaussian blur."""
+    """Blur the image with a Gaussian."""
     return smooth(image / 255.0, sigma)
 
 
 def glass_blur(image: Array, constants: tuple[float, int, int], rng: Rng) -> Array:
-    """Frosted glass: blur, let every pixel copy a near one, blur."""
+    """Show the image through frosted glass: blur, let every pixel copy a near one, blur."""
     sigma, reach, passes = constants
     height, width = image.shape[:2]
     panes = np.empty_like(image)
@@ -47,7 +47,7 @@ def glass_blur(image: Array, constants: tuple[float, int, int], rng: Rng) -> Arr
 
 @lru_cache
 def disk(radius: float, rim: float) -> Array:
-    """A disk that sums to 1, its rim softened."""
+    """Return a disk with a soft rim that sums to 1."""
     reach, window = (8, 3) if radius <= 8 else (int(radius), 5)
     line = np.arange(-reach, reach + 1)
     flat: Array = (line**2 + line[:, None] ** 2 <= radius**2).astype(np.float32)
@@ -56,12 +56,12 @@ def disk(radius: float, rim: float) -> Array:
 
 
 def defocus_blur(image: Array, constants: tuple[float, float], rng: Rng) -> Array:
-    """Every point becomes a disk."""
+    """Put the image out of focus: every point becomes a disk."""
     return cv2.filter2D(image / 255.0, -1, disk(*constants))
 
 
 class Trail(NamedTuple):
-    """Where the copies of a moving image lie, and how much each weighs."""
+    """The offsets of the copies of a moving image, and their weights."""
 
     weights: Array
     dx: Array
@@ -69,7 +69,7 @@ class Trail(NamedTuple):
 
 
 def trail(radius: float, sigma: float, angle: float) -> Trail:
-    """The one-sided Gaussian trail that ImageMagick draws at an angle in degrees.
+    """Return the one-sided Gaussian trail that ImageMagick draws at an angle in degrees.
 
     Steps are one pixel long; a step halfway between two pixels goes to the lower one.
     """
@@ -82,14 +82,14 @@ def trail(radius: float, sigma: float, angle: float) -> Trail:
 
 
 def move(image: Array, radius: float, sigma: float, angle: float) -> Array:
-    """Motion blur of a uint8 image (H, W, C)."""
+    """Return the motion blur of a uint8 image (H, W, C)."""
     out = np.empty_like(image)
     filters.motion(image, *trail(radius, sigma, angle), out)
     return out
 
 
 def motion_blur(image: Array, constants: tuple[float, float], rng: Rng) -> Array:
-    """The camera moves while the shutter is open."""
+    """Move the camera while the shutter is open."""
     radius, sigma = constants
     return move(image, radius, sigma, rng.uniform(-45, 45))
 
@@ -103,7 +103,7 @@ class Zoom(NamedTuple):
 
 @lru_cache
 def zoom_axis(size: int, factor: float) -> Zoom:
-    """The middle of an axis, enlarged to its old size: first and last pixels of crop and result coincide."""
+    """Enlarge the middle of an axis to its old size: first and last pixels of crop and result coincide."""
     crop = math.ceil(size / factor)
     enlarged = round(crop * factor)
     at = (crop - 1) / (enlarged - 1) * (np.arange(size) + (enlarged - size) // 2)
@@ -113,13 +113,13 @@ def zoom_axis(size: int, factor: float) -> Zoom:
 
 @lru_cache
 def zoom_axes(size: int, factors: tuple[float, ...], dtype: str) -> Zoom:
-    """`zoom_axis` for several factors, stacked."""
+    """Return the results of `zoom_axis` for several factors, stacked."""
     axes = [zoom_axis(size, factor) for factor in factors]
     return Zoom(np.stack([a.before for a in axes]), np.stack([a.behind for a in axes]).astype(dtype))
 
 
 def enlarge(image: Array, factors: tuple[float, ...]) -> Array:
-    """The sum of the image's middle enlarged by each factor, in the image's own precision."""
+    """Return the sum of the image's middle enlarged by each factor, in the image's own precision."""
     out = np.zeros_like(image)
     height, width = image.shape[:2]
     dtype = str(image.dtype)
@@ -128,7 +128,7 @@ def enlarge(image: Array, factors: tuple[float, ...]) -> Array:
 
 
 def zoom_blur(image: Array, constants: tuple[float, float], rng: Rng) -> Array:
-    """The lens zooms in while the shutter is open."""
+    """Zoom in while the shutter is open."""
     stop, step = constants
     factors = tuple(np.arange(1, stop, step).tolist())
     unit = image / np.float32(255)

@@ -16,7 +16,7 @@ LEVELS = np.arange(256).reshape(1, 256, 1) / 255.0
 
 
 def contrast(image: Array, factor: float, rng: Rng) -> Array:
-    """Each channel moves towards its mean."""
+    """Move each channel towards its mean."""
     means = sampling.channel_means(image)
     table = np.empty((1, 256, 3), np.uint8)
     quantise((LEVELS - means) * factor + means, table)
@@ -24,7 +24,7 @@ def contrast(image: Array, factor: float, rng: Rng) -> Array:
 
 
 def saturate(image: Array, constants: tuple[float, float], rng: Rng) -> Array:
-    """Colours fade or shout."""
+    """Make colours paler or stronger."""
     factor, added = constants
     out = np.empty_like(image)
     weather.shift_hsv(image, float(factor), float(added), 0.0, out)
@@ -33,7 +33,7 @@ def saturate(image: Array, constants: tuple[float, float], rng: Rng) -> Array:
 
 @lru_cache(maxsize=8)
 def gain(height: int, width: int, sigma: float) -> Array:
-    """What a Gaussian cut at three sigma does to each cosine of a field whose rims are mirrored."""
+    """Return the factor by which a Gaussian cut at three sigma damps each cosine of a field with mirrored rims."""
     weights = half_gaussian(sigma, 3.0)
 
     def along(size: int) -> Array:
@@ -44,13 +44,13 @@ def gain(height: int, width: int, sigma: float) -> Array:
 
 
 def smooth_field(noise: Array, sigma: float) -> Array:
-    """Gaussian blur of (N, H, W) with mirrored rims, as a product in cosine space: as fast for any sigma."""
+    """Return the Gaussian blur of (N, H, W) with mirrored rims, as a product in cosine space: as fast for any sigma."""
     cosines = fft.dctn(noise, axes=(1, 2)) * gain(*noise.shape[1:], sigma)
     return np.asarray(fft.idctn(cosines, axes=(1, 2)))
 
 
 def invert(affine: Array) -> Array:
-    """The affine map that leads back; all zero where there is none."""
+    """Return the inverse of an affine map; all zeros where there is none."""
     linear, shift = affine[:, :2], affine[:, 2]
     determinant = linear[0, 0] * linear[1, 1] - linear[0, 1] * linear[1, 0]
     scale = 1 / determinant if determinant else 0.0
@@ -59,7 +59,7 @@ def invert(affine: Array) -> Array:
 
 
 def elastic_transform(image: Array, constants: tuple[float, float, float], rng: Rng) -> Array:
-    """A random affine map, then a smooth random displacement."""
+    """Apply a random affine map, then a smooth random displacement."""
     strength, sigma, jitter = constants
     height, width = image.shape[:2]
     arm = min(height, width) // 3
@@ -82,7 +82,7 @@ class Boxes(NamedTuple):
 
 @lru_cache
 def boxes(size: int, target: int) -> Boxes:
-    """Pillow's box filter from one length to another, in 22-bit fixed point."""
+    """Return Pillow's box filter from one length to another, in 22-bit fixed point."""
     scale = size / target
     support, centre = max(scale, 1.0) / 2, (np.arange(target) + 0.5) * scale
     first = np.maximum((centre - support + 0.5).astype(np.int64), 0)
@@ -97,25 +97,25 @@ def boxes(size: int, target: int) -> Boxes:
 
 
 def resize(image: Array, height: int, width: int) -> Array:
-    """Box resampling of a uint8 image."""
+    """Resample a uint8 image with a box filter."""
     out = np.empty((height, width, image.shape[2]), np.uint8)
     sampling.resample(image, *boxes(image.shape[1], width), *boxes(image.shape[0], height), out)
     return out
 
 
 def pixelate(image: Array, scale: float, rng: Rng) -> Array:
-    """Shrink and enlarge again."""
+    """Shrink the image and enlarge it again."""
     height, width = image.shape[:2]
     return resize(resize(image, int(height * scale), int(width * scale)), height, width)
 
 
 def jpeg_compression(image: Array, quality: int, rng: Rng) -> Array:
-    """Through a JPEG of low quality."""
+    """Save the image as a JPEG of low quality and decode it again."""
     return jpeg(image, quality)
 
 
 def jpeg(image: Array, quality: int) -> Array:
-    """The image as a baseline JPEG with halved chroma gives it back."""
+    """Return the image after encoding as a baseline JPEG with halved chroma."""
     _, data = cv2.imencode(".jpg", cv2.cvtColor(image, cv2.COLOR_RGB2BGR), [cv2.IMWRITE_JPEG_QUALITY, quality])
     decoded: Array | None = cv2.imdecode(data, cv2.IMREAD_COLOR)
     assert decoded is not None, "OpenCV cannot read its own JPEG"

@@ -17,7 +17,7 @@ BRANCH = math.radians(60)
 
 
 def draw(number: int) -> Array:
-    """One texture, uint8 RGB, 420 x 640 px.
+    """Draw one texture, uint8 RGB, 420 x 640 px.
 
     >>> texture = draw(0)
     >>> texture.shape, bool((texture == draw(0)).all())
@@ -41,7 +41,7 @@ def draw(number: int) -> Array:
 
 
 def _feather(canvas: Array, rng: np.random.Generator, start: Array, angle: float, length: float) -> None:
-    """A crystal: a bent stem, twigs to both sides of it that grow shorter to the tip, needles on the twigs."""
+    """Return a crystal: a bent stem, twigs on both sides that grow shorter to the tip, and needles on the twigs."""
     points, angles = _stem(rng, start, angle, length, step=14)
     _lines(canvas, points[None], 230, 3)
     for i, twig in enumerate(_branches(rng, len(angles), 0.4 * length)):
@@ -55,7 +55,7 @@ def _feather(canvas: Array, rng: np.random.Generator, start: Array, angle: float
 
 
 def _stem(rng: np.random.Generator, start: Array, angle: float, length: float, step: float) -> tuple[Array, Array]:
-    """The points along a bent line, and its direction at each but the last."""
+    """Return the points along a bent line, and its direction at each but the last."""
     count = max(int(length / step), 1)
     angles = angle + rng.normal(0, 0.015) * np.arange(count)
     points = np.empty((count + 1, 2))
@@ -65,7 +65,7 @@ def _stem(rng: np.random.Generator, start: Array, angle: float, length: float, s
 
 
 def _branches(rng: np.random.Generator, count: int, longest: float) -> Array:
-    """Uneven lengths that shrink to nothing at the tip."""
+    """Return uneven lengths that shrink to nothing at the tip."""
     return longest * (1 - np.arange(count) / count) * rng.uniform(0.5, 1.1, count)
 
 
@@ -80,7 +80,7 @@ def _lines(canvas: Array, lines: Array, shade: int, thickness: int) -> None:
 
 
 def _clouds(rng: np.random.Generator, across: float, down: float) -> Array:
-    """Smooth noise in [0, 1] with its own scale, in pixels, in each direction."""
+    """Return smooth noise in [0, 1] with its own scale, in pixels, in each direction."""
     coarse = rng.random((math.ceil(HEIGHT / down), math.ceil(WIDTH / across)), np.float32)
     return np.clip(cv2.resize(coarse, (WIDTH, HEIGHT), interpolation=cv2.INTER_CUBIC), 0, 1)
 

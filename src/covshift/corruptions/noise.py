@@ -9,11 +9,11 @@ from covshift.corruptions.seeding import Rng, poisson
 from covshift.support.arrays import Array
 
 BLOCK = 1 << 14
-"""Values to draw numbers for at a time: few enough that the numbers stay in the cache."""
+"""Number of values to draw numbers for at a time: few enough that the numbers stay in the cache."""
 
 
 def gaussian_noise(image: Array, sigma: float, rng: Rng) -> Array:
-    """Thermal noise: a normal number added to each value."""
+    """Add thermal noise: a normal number for each value."""
     out = np.empty_like(image)
     for values, result in _blocks(image, out):
         kernels.add_noise(values, rng.standard_normal(values.size), sigma, result)
@@ -21,12 +21,12 @@ def gaussian_noise(image: Array, sigma: float, rng: Rng) -> Array:
 
 
 def shot_noise(image: Array, photons: int, rng: Rng) -> Array:
-    """Light comes in pieces: each value becomes a Poisson count."""
+    """Replace each value by a Poisson count, since light comes in photons."""
     return poisson(rng, image, photons) / photons
 
 
 def impulse_noise(image: Array, amount: float, rng: Rng) -> Array:
-    """Salt and pepper: some values become black or white."""
+    """Make some values black or white: salt and pepper."""
     out = np.empty_like(image)
     hit, salt = rng.random(image.size), rng.random(image.size)
     kernels.salt_and_pepper(image.ravel(), hit, salt, amount, out.ravel())
@@ -34,7 +34,7 @@ def impulse_noise(image: Array, amount: float, rng: Rng) -> Array:
 
 
 def speckle_noise(image: Array, sigma: float, rng: Rng) -> Array:
-    """Noise in proportion to the light."""
+    """Add noise in proportion to the light."""
     out = np.empty_like(image)
     for values, result in _blocks(image, out):
         kernels.speckle(values, rng.standard_normal(values.size), sigma, result)

@@ -17,7 +17,7 @@ from covshift.support.arrays import Array
 from covshift.support.errors import CovshiftError, unknown
 from covshift.support.plugins import is_same_code
 
-Which = Literal["test", "holdout", "all", "registered"]
+CorruptionGroup = Literal["test", "holdout", "all", "registered"]
 Corruption = Callable[[Array, Any, Rng], Array]
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -41,6 +41,7 @@ _TEST = {
 _HOLDOUT = {"speckle_noise": "noise", "gaussian_blur": "blur", "spatter": "weather", "saturate": "digital"}
 _GROUPS = {"test": _TEST, "holdout": _HOLDOUT, "all": _TEST | _HOLDOUT}
 
+_MOST = 2.0  # a little above 1 is cut off, as in the published corruptions
 _RESERVED = ("clean", "mixed", "none", "test", "holdout", "all", "registered")
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 _LEVELS = 5
@@ -57,7 +58,7 @@ class _Registered(NamedTuple):
 _REGISTERED: dict[str, _Registered] = {}
 
 
-def names(which: Which = "test") -> tuple[str, ...]:
+def names(which: CorruptionGroup = "test") -> tuple[str, ...]:
     """Return the names of corruptions, the published ones in the published order.
 
     Args:
@@ -111,7 +112,7 @@ def register(name: str, function: Any = None, *, severities: Sequence[Any], cate
     Args:
         name: letters, digits and `_`; what a user writes, and what results are filed under.
         function: takes a uint8 image [height, width, 3], the constant of its severity and a NumPy generator, which is
-            seeded for the image; returns an image of the same shape, uint8 or floats from 0 to 1. It must not write to
+            seeded for the image; returns an image of the same shape, uint8 or floats from 0 to 1. It cannot write to
             the image that it gets. Without it, `register` is a decorator.
         severities: the constants of severities 1 to 5, whatever the function understands.
         category: what kind of corruption it is, for reports.
@@ -148,7 +149,9 @@ def register(name: str, function: Any = None, *, severities: Sequence[Any], cate
 
 def _checked(name: str, function: Corruption, image: Array, constant: Any, rng: Rng) -> Array:
     """Return what a registered function makes of an image, or raise a `CovshiftError`."""
-    result = function(image, constant, rng)
+    given = image.view()
+    given.flags.writeable = False  # it is the caller's
+    result = function(given, constant, rng)
     if not isinstance(result, np.ndarray) or result.shape != image.shape:
         got = f"shape {result.shape}" if isinstance(result, np.ndarray) else type(result).__name__
         raise CovshiftError(f"expected corruption {name!r} to return an array of shape {image.shape}, got {got}")
@@ -161,4 +164,9 @@ def _checked(name: str, function: Corruption, image: Array, constant: Any, rng: 
         )
     if not np.isfinite(result).all():
         raise CovshiftError(f"corruption {name!r} returned values that are NaN or infinite")
+    if result.max(initial=0) > _MOST:
+        raise CovshiftError(
+            f"expected corruption {name!r} to return uint8, or floats from 0 to 1, got floats up to "
+            f"{result.max():.3g}; divide them by 255"
+        )
     return np.ascontiguousarray(result, np.float64)

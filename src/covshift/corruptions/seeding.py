@@ -27,7 +27,7 @@ class Streams:
         self._generator = np.random.Generator(self._bits)
 
     def at(self, index: int) -> np.random.Generator:
-        """The generator at the start of the image's stream; the next call moves it to another one."""
+        """Return the generator at the start of the image's stream; the next call moves it to another stream."""
         digest = hashlib.blake2b(f"{self._prefix}{index}".encode(), digest_size=24).digest()
         # Three words of hash and a counter at one are a state, much cheaper than what a seed sequence would compute.
         words = np.frombuffer(digest + b"\1\0\0\0\0\0\0\0", "<u8")
@@ -41,14 +41,14 @@ class Streams:
 
 
 def integers(rng: Rng, low: int, high: int, size: tuple[int, ...] = ()) -> Array:
-    """Small integers from low up to, not including, high."""
+    """Draw small integers from `low` up to, but not including, `high`."""
     if isinstance(rng, np.random.RandomState):
         return np.asarray(rng.randint(low, high, size)).astype(np.int32)
     return rng.integers(low, high, size, dtype=np.int32)
 
 
 def poisson(rng: Rng, image: Array, photons: int) -> Array:
-    """A Poisson count for each value of a uint8 image, where white sends this many photons."""
+    """Draw a Poisson count for each value of a uint8 image, where white sends this many photons."""
     if isinstance(rng, np.random.RandomState):
         return rng.poisson(image / 255.0 * photons)
     from covshift.corruptions.kernels import noise as kernels
@@ -60,7 +60,7 @@ def poisson(rng: Rng, image: Array, photons: int) -> Array:
 
 @lru_cache
 def _poisson_tables(photons: int) -> tuple[Array, Array]:
-    """For each of the 256 levels: the distribution function, and where to start to look in it, by 1/256 of chance."""
+    """Return for each of the 256 levels the distribution function, and where to start searching it, by 1/256."""
     from scipy.special import pdtr
 
     rates = np.arange(256) / 255.0 * photons

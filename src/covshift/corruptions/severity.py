@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Any
 
 Constants = tuple[Any, ...]
-Table = Mapping[str, Constants]
+SeverityTable = Mapping[str, Constants]
 
 _224: dict[str, Constants] = {
     # standard deviation of the noise, on the scale where white is 1
@@ -182,7 +182,7 @@ _64: dict[str, Constants] = _224 | {
     "saturate": ((0.3, 0), (0.1, 0), (2, 0), (5, 0.1), (30, 0.2)),
 }
 
-SEVERITY: Mapping[int, Table] = MappingProxyType(
+SEVERITY: Mapping[int, SeverityTable] = MappingProxyType(
     {
         32: MappingProxyType(_32),
         64: MappingProxyType(_64),
@@ -193,11 +193,11 @@ SEVERITY: Mapping[int, Table] = MappingProxyType(
 """The constants by size (32, 64, 224, 299 px), corruption and severity."""
 
 FROST_SCALE: Mapping[int, float] = MappingProxyType({32: 0.2, 64: 0.3, 224: 1.0, 299: 1.0})
-"""How much a frost texture is scaled before it is cropped, by size."""
+"""Factor by which a frost texture is scaled before it is cropped, by size."""
 
 
 def nearest_size(height: int, width: int) -> int:
-    """The published size whose constants suit an image best: the nearest one, in ratio, to its shorter side.
+    """Return the published size whose constants suit an image best: the nearest one, in ratio, to its shorter side.
 
     >>> nearest_size(32, 32), nearest_size(96, 128), nearest_size(256, 256), nearest_size(1080, 1920)
     (32, 64, 224, 299)

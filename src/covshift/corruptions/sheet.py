@@ -8,13 +8,13 @@ from PIL import Image, ImageDraw, ImageFont
 from covshift.corruptions.apply import corrupt
 from covshift.corruptions.registry import names
 from covshift.support.arrays import Array
-from covshift.support.images import quality_for, read, write
+from covshift.support.images import quality_for, read_image, write_image
 
 LABEL, GAP = 150, 4
 
 
 def contact_sheet(image: Array, *, tile: int = 112, seed: int = 0, frost: str = "procedural") -> Array:
-    """A row for each of the 19 corruptions, a column for each severity, with labels.
+    """Draw a row for each of the 19 corruptions and a column for each severity, with labels.
 
     >>> contact_sheet(np.zeros((32, 32, 3), np.uint8), tile=32).shape
     (712, 330, 3)
@@ -38,4 +38,4 @@ def contact_sheet(image: Array, *, tile: int = 112, seed: int = 0, frost: str = 
 def write_sheet(source: Path, target: Path, *, crop: bool = True, seed: int = 0, frost: str = "procedural") -> None:
     """Draw the contact sheet of one picture, as a JPEG or a lossless picture by the name of the target."""
     quality = quality_for(target, 85)
-    write(contact_sheet(read(source, crop=crop), seed=seed, frost=frost), target, quality)
+    write_image(contact_sheet(read_image(source, crop=crop), seed=seed, frost=frost), target, quality)

@@ -13,24 +13,24 @@ import numpy as np
 
 from covshift.support.arrays import Array
 from covshift.support.errors import CovshiftError
-from covshift.support.images import SUFFIXES, read
+from covshift.support.images import SUFFIXES, read_image
 
 Stamp = tuple[tuple[str, int], ...]
 Frost = str | os.PathLike[str] | Sequence[Array]
 
 USED = 5
-"""How many textures are drawn from: the published code ships six and never draws the sixth."""
+"""Number of textures to choose from: the published code ships six and never uses the sixth."""
 
 
 def textures(frost: Frost, scale: float, height: int, width: int) -> tuple[Array, ...]:
-    """The textures, scaled, each at least one pixel larger than an image of this height and width."""
+    """Return the textures, scaled, each at least one pixel larger than an image of this height and width."""
     if isinstance(frost, str | os.PathLike):
         return _fitted(_source(frost), scale, height, width)
     return _fit(_load(frost), scale, height, width)
 
 
 def frost_source(frost: Frost = "procedural") -> str:
-    """What a result should record about its ice: where it came from, and a digest of the textures.
+    """Return what a result should record about its ice: where it came from, and a digest of the textures.
 
     >>> from covshift.corruptions import frost_source
     >>> frost_source([np.zeros((300, 300, 3), np.uint8)])
@@ -63,7 +63,7 @@ def _is_texture(texture: object) -> bool:
 
 
 def _source(frost: str | os.PathLike[str]) -> Stamp:
-    """The files that textures come from, each with what tells that it was changed; none where covshift draws them."""
+    """Return the files that textures come from, each with what shows a change; none where covshift draws them."""
     if frost == "procedural":
         return ()
     folder = _published_folder() if frost == "published" else Path(frost)
@@ -71,7 +71,7 @@ def _source(frost: str | os.PathLike[str]) -> Stamp:
     if not files:
         raise CovshiftError(
             f"expected frost to be 'procedural', 'published' or a folder with pictures, got {os.fspath(frost)!r}, "
-            "which is no folder or holds no pictures"
+            "which is not a folder or holds no pictures"
         )
     return tuple((str(file.resolve()), file.stat().st_mtime_ns) for file in files[:USED])
 
@@ -82,7 +82,7 @@ def _named(files: Stamp) -> tuple[Array, ...]:
         from covshift.corruptions.ice import draw
 
         return tuple(draw(number) for number in range(USED))
-    return tuple(read(Path(file), crop=False) for file, _ in files)
+    return tuple(read_image(Path(file), crop=False) for file, _ in files)
 
 
 def _published_folder() -> Path:

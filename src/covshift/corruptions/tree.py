@@ -15,18 +15,18 @@ from covshift.corruptions.textures import frost_source
 from covshift.support.device import cores
 from covshift.support.errors import CovshiftError
 from covshift.support.files import LONGEST, replacing
-from covshift.support.images import SUFFIXES, check_quality, quality_for, read, write
+from covshift.support.images import SUFFIXES, check_quality, quality_for, read_image, write_image
 from covshift.support.walk import walk
 
 SETTINGS = "covshift-corrupt.json"
-"""The file in a tree that says how its pictures were made."""
+"""Name of the file in a tree that records how its pictures were made."""
 
 BLOCK = 64
-"""Pictures handed out at a time: an error stops the run soon, and a large data set is no large queue."""
+"""Number of pictures queued at a time: an error stops the run soon, and a large data set needs no large queue."""
 
 
-class Recipe(NamedTuple):
-    """How pictures are corrupted: everything but which pictures, and where they go."""
+class TreeSettings(NamedTuple):
+    """The settings of a corrupted tree: everything but its source and its target."""
 
     corruptions: tuple[str, ...]
     severities: tuple[int, ...] = (1, 2, 3, 4, 5)
@@ -37,16 +37,16 @@ class Recipe(NamedTuple):
 
     @property
     def cells(self) -> list[tuple[str, int]]:
-        """Each corruption at each severity."""
+        """Every corruption at every severity."""
         return list(product(self.corruptions, self.severities))
 
     def path(self, name: str, severity: int, file: Path) -> Path:
-        """Where, below the target, a picture's corrupted version goes."""
+        """Return the path, below the target, of a picture's corrupted version."""
         return Path(name) / str(severity) / file.with_suffix(".png" if self.quality is None else ".JPEG")
 
 
-class Report(NamedTuple):
-    """How many pictures a run wrote, how many were there already, and which it could not read."""
+class TreeResult(NamedTuple):
+    """The number of pictures that a run wrote, the number that existed already, and those that it could not read."""
 
     written: int
     found: int
@@ -54,7 +54,7 @@ class Report(NamedTuple):
 
 
 def pictures(source: Path) -> list[Path]:
-    """All pictures under a folder, sorted, relative to it."""
+    """Return all pictures under a folder, sorted, relative to it."""
     if not source.is_dir():
         raise CovshiftError(f"expected a folder of pictures, got {source}")
     # Linked folders count, as they do for torchvision, but once.
@@ -68,14 +68,14 @@ def pictures(source: Path) -> list[Path]:
 def write_tree(
     source: Path,
     target: Path,
-    recipe: Recipe,
+    settings: TreeSettings,
     *,
     shard: tuple[int, int] = (0, 1),
     skip_broken: bool = False,
     threads: int | None = None,
     advance: Callable[[int], None] = lambda steps: None,
-) -> Report:
-    """Corrupt all pictures under a folder; those that are there already stay, so a killed run goes on where it was.
+) -> TreeResult:
+    """Corrupt all pictures under a folder; existing results are kept, so a killed run resumes where it stopped.
 
     A picture's index, and with it its noise, is its place in the sorted list of all pictures under `source`. So a run
     that was killed, or split into shards, ends with the same bytes as one that was not.
@@ -83,33 +83,33 @@ def write_tree(
     Args:
         source: A folder of class folders with pictures.
         target: The folder to write `corruption/severity/class/file.JPEG` to.
-        recipe: What to make.
+        settings: The corruptions, and how they are made.
         shard: (i, n) takes every n-th picture, from the i-th on.
-        skip_broken: Go on without the pictures that cannot be read.
-        threads: How many pictures to work on at a time; by default one for each core.
-        advance: Is told how many more corrupted pictures are there.
+        skip_broken: Leave out pictures that cannot be read.
+        threads: The number of pictures to work on at a time; by default one per core.
+        advance: Called with the number of corrupted pictures that were added.
     """
     files = pictures(source)
-    _check(recipe, files)
+    _check(settings, files)
     if target.resolve().is_relative_to(source.resolve()):
         raise CovshiftError(f"expected a target outside the source, got {target}: its pictures would become sources")
-    _agree(target / SETTINGS, _settings(recipe, files))
+    _agree(target / SETTINGS, _settings(settings, files))
 
     def work(index: int) -> int | None:
-        missing = [cell for cell in recipe.cells if not (target / recipe.path(*cell, files[index])).exists()]
-        advance(len(recipe.cells) - len(missing))
+        missing = [cell for cell in settings.cells if not (target / settings.path(*cell, files[index])).exists()]
+        advance(len(settings.cells) - len(missing))
         if not missing:
             return 0
         try:
-            image = read(source / files[index], crop=recipe.crop)
+            image = read_image(source / files[index], crop=settings.crop)
         except CovshiftError as error:
             if not skip_broken:
-                raise CovshiftError(f"{error}; mend or remove it, or leave it out with `skip_broken=True`") from error
+                raise CovshiftError(f"{error}; repair or remove it, or leave it out with `skip_broken=True`") from error
             advance(len(missing))
             return None
         for name, severity in missing:
-            result = corrupt(image, name, severity, seed=recipe.seed, indices=index, frost=recipe.frost, threads=1)
-            write(result, target / recipe.path(name, severity, files[index]), recipe.quality)
+            result = corrupt(image, name, severity, seed=settings.seed, indices=index, frost=settings.frost, threads=1)
+            write_image(result, target / settings.path(name, severity, files[index]), settings.quality)
             advance(1)
         return len(missing)
 
@@ -120,31 +120,31 @@ def write_tree(
             made += pool.map(work, mine[start : start + BLOCK])
     broken = tuple(source / files[i] for i, count in zip(mine, made, strict=True) if count is None)
     written = sum(count for count in made if count is not None)
-    return Report(written, len(recipe.cells) * (len(mine) - len(broken)) - written, broken)
+    return TreeResult(written, len(settings.cells) * (len(mine) - len(broken)) - written, broken)
 
 
-def write_picture(source: Path, target: Path, recipe: Recipe) -> None:
-    """Corrupt one picture at its own size; the recipe must hold one corruption at one severity."""
-    if len(recipe.cells) != 1:
+def write_picture(source: Path, target: Path, settings: TreeSettings) -> None:
+    """Corrupt one picture at its own size; the settings must have one corruption at one severity."""
+    if len(settings.cells) != 1:
         raise CovshiftError(
-            f"expected one corruption at one severity for one picture, got {len(recipe.cells)} combinations of them"
+            f"expected one corruption at one severity for one picture, got {len(settings.cells)} combinations of them"
         )
-    name, severity = recipe.cells[0]
-    quality = quality_for(target, recipe.quality)
-    image = corrupt(read(source, crop=False), name, severity, seed=recipe.seed, frost=recipe.frost)
-    write(image, target, quality)
+    name, severity = settings.cells[0]
+    quality = quality_for(target, settings.quality)
+    image = corrupt(read_image(source, crop=False), name, severity, seed=settings.seed, frost=settings.frost)
+    write_image(image, target, quality)
 
 
-def _check(recipe: Recipe, files: Sequence[Path]) -> None:
-    """What would fail after hours fails now."""
-    for name, severity in recipe.cells:
+def _check(settings: TreeSettings, files: Sequence[Path]) -> None:
+    """Raise a `CovshiftError` now for what would fail after hours."""
+    for name, severity in settings.cells:
         category(name)
         check_severity(severity)
-    if recipe.quality is not None:
-        check_quality(recipe.quality)
+    if settings.quality is not None:
+        check_quality(settings.quality)
     seen: dict[Path, Path] = {}
     for file in files:
-        if (length := len(os.fsencode(recipe.path("", 0, file).name))) > LONGEST:
+        if (length := len(os.fsencode(settings.path("", 0, file).name))) > LONGEST:
             raise CovshiftError(
                 f"expected names of up to {LONGEST} bytes, got {length} for what {file} would be written to; shorten it"
             )
@@ -153,13 +153,13 @@ def _check(recipe: Recipe, files: Sequence[Path]) -> None:
             raise CovshiftError(f"{other} and {file} would be written to the same name; rename one of them")
 
 
-def _settings(recipe: Recipe, files: Sequence[Path]) -> dict[str, Any]:
+def _settings(settings: TreeSettings, files: Sequence[Path]) -> dict[str, Any]:
     names = b"\n".join(os.fsencode(file) for file in files)
-    ice = {"frost": frost_source(recipe.frost)} if "frost" in recipe.corruptions else {}
+    ice = {"frost": frost_source(settings.frost)} if "frost" in settings.corruptions else {}
     return {
-        "seed": recipe.seed,
-        "crop": recipe.crop,
-        "quality": recipe.quality,
+        "seed": settings.seed,
+        "crop": settings.crop,
+        "quality": settings.quality,
         "source pictures": f"{len(files)} sha256:{hashlib.sha256(names).hexdigest()[:12]}",
         **ice,
     }

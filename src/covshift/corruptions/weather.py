@@ -14,7 +14,7 @@ MUD = np.array([63, 42, 20], np.float32) / 255
 
 
 def snow(image: Array, constants: tuple[float, ...], rng: Rng) -> Array:
-    """Flakes driven by the wind, in front of a whitened scene."""
+    """Let flakes drive in the wind, in front of a whitened scene."""
     mean, sigma, factor, threshold, radius, blur, keep = constants
     noise = mean + sigma * rng.standard_normal(image.shape[:2])
     layer = enlarge(noise[..., None], (factor,))
@@ -29,7 +29,7 @@ def snow(image: Array, constants: tuple[float, ...], rng: Rng) -> Array:
 
 
 def frost(image: Array, constants: tuple[float, float, tuple[Array, ...]], rng: Rng) -> Array:
-    """Ice on the window: a weighted sum of the image and a piece of one of the textures."""
+    """Put ice on the window: a weighted sum of the image and a piece of one of the textures."""
     kept, added, textures = constants
     height, width = image.shape[:2]
     texture = textures[int(integers(rng, 0, len(textures)))]
@@ -42,7 +42,7 @@ def frost(image: Array, constants: tuple[float, float, tuple[Array, ...]], rng: 
 
 
 def fog(image: Array, constants: tuple[float, float], rng: Rng) -> Array:
-    """Fractal clouds."""
+    """Put fractal clouds in front of the image."""
     strength, decay = constants
     side = 1 << (max(image.shape[:2]) - 1).bit_length()
     out = np.empty_like(image)
@@ -52,14 +52,14 @@ def fog(image: Array, constants: tuple[float, float], rng: Rng) -> Array:
 
 
 def brightness(image: Array, added: float, rng: Rng) -> Array:
-    """More light: the value of HSV goes up."""
+    """Add light: raise the value of HSV."""
     out = np.empty_like(image)
     kernels.shift_hsv(image, 1.0, 0.0, added, out)
     return out
 
 
 def spatter(image: Array, constants: tuple[float, float, float, float, float, int], rng: Rng) -> Array:
-    """Drops of water, or spots of mud, on the lens."""
+    """Put drops of water, or spots of mud, on the lens."""
     mean, sigma, blur, threshold, strength, muddy = constants
     noise = mean + sigma * rng.standard_normal(image.shape[:2])
     liquid = smooth(noise[..., None], blur)[..., 0]

@@ -68,7 +68,7 @@ class Cifar10C(ArrayData):
 
 
 def open_builtin(uri: Uri) -> CleanArray:
-    """Open `builtin:cifar10`, the test images; `?folder=DIR` says where they are, the first time."""
+    """Open `builtin:cifar10`, the test images; `?folder=DIR` names a folder to take them from the first time."""
     uri.check_query("folder")
     if uri.name != "cifar10":
         raise unknown("built-in data set", uri.name, ["cifar10"])
@@ -95,7 +95,7 @@ def open_cifar10_c(uri: Uri) -> Cifar10C:
 
 
 def check_classes(labels: Labels, classes: int | None, what: str) -> int:
-    """Return the number of classes: the given one, which must exceed all labels, or else up to the highest label."""
+    """Return the number of classes: the given one, which must exceed all labels, or else one more than the highest."""
     highest = int(labels.max(initial=0)) + 1
     if classes is not None and classes < highest:
         raise CovshiftError(f"expected labels below {classes} in {what}, got {highest - 1}")

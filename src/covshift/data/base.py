@@ -13,8 +13,8 @@ from PIL import Image
 from torch.utils.data import DataLoader
 
 from covshift.data.condition import Condition
-from covshift.data.loader import PreparesPictures, make_loader
-from covshift.data.readable import Array, Labels, Preparing, Readable
+from covshift.data.loader import LabelledImages, PreparesPictures, make_loader, read_pixels
+from covshift.data.readable import Labels, Pixels, Preparing, Readable
 from covshift.data.selection import Order
 from covshift.support.device import cores
 from covshift.support.errors import CovshiftError
@@ -45,8 +45,8 @@ class Data(Readable):
 
         Args:
             model: what `open_model` returned, whose own preprocessing is used; or any module, with `preprocess`.
-            preprocess: a `covshift.models.Preprocess`; or a function that makes the model's input of a batch of uint8
-                images, torch NCHW, which all have one size.
+            preprocess: a `covshift.models.Preprocess`; or a function that returns the model's input for a batch of
+                uint8 images, torch NCHW, which all have one size.
             condition: such as "fog/3" or `Condition("fog", 3)`; by default clean. What is not stored is made.
             batch_size: the number of images in a batch; the last one may have fewer.
             limit: the number of images to take, as many of each class as can be; by default all.
@@ -67,6 +67,24 @@ class Data(Readable):
             workers=workers,
         )
 
+    def pixels(
+        self,
+        model: object = None,
+        *,
+        preprocess: PreparesPictures | None = None,
+        condition: str | Condition | None = None,
+        limit: int | None = None,
+        order: Order = "source",
+        seed: int = 0,
+    ) -> LabelledImages:
+        """Return images in memory, resized and cropped for a model but not yet normalised, with their labels.
+
+        This is what `covshift.shift.Predictor.fit` and `covshift.shift.prior.search` take. The arguments are those of
+        `loader`.
+        """
+        loader = self.loader(model, preprocess=preprocess, condition=condition, limit=limit, order=order, seed=seed)
+        return read_pixels(loader, labelled=self.labelled)
+
 
 class FileData(Data):
     """Images that are files of their own."""
@@ -79,10 +97,12 @@ class FileData(Data):
         """Decode a file."""
         return open_rgb(path)
 
-    def read(self, condition: Condition, indices: Sequence[int], prepare: Preparing) -> Sequence[Array | CovshiftError]:
+    def read(
+        self, condition: Condition, indices: Sequence[int], prepare: Preparing
+    ) -> Sequence[Pixels | CovshiftError]:
         """Decode files, as many at a time as there are cores: decoding leaves the interpreter free."""
 
-        def decode(index: int) -> Array | CovshiftError:
+        def decode(index: int) -> Pixels | CovshiftError:
             try:
                 return prepare(self.picture(self.file(condition, index)))
             except CovshiftError as error:
@@ -96,10 +116,12 @@ class ArrayData(Data):
     """Images that are rows of arrays, in memory or mapped from a file."""
 
     @abstractmethod
-    def array(self, condition: Condition) -> Array:
+    def array(self, condition: Condition) -> Pixels:
         """Return all images in a stored condition, NHWC."""
 
-    def read(self, condition: Condition, indices: Sequence[int], prepare: Preparing) -> Sequence[Array | CovshiftError]:
+    def read(
+        self, condition: Condition, indices: Sequence[int], prepare: Preparing
+    ) -> Sequence[Pixels | CovshiftError]:
         """Take rows of an array; `prepare` is only called when it would change them."""
         images = self.array(condition)[np.asarray(indices, np.intp)]
         if len(images) and prepare(Image.fromarray(images[0])).shape == images[0].shape:
@@ -107,7 +129,7 @@ class ArrayData(Data):
         return [prepare(Image.fromarray(image)) for image in images]
 
 
-def check_images(images: NDArray[np.generic], what: str) -> Array:
+def check_images(images: NDArray[np.generic], what: str) -> Pixels:
     """Return the array if it holds RGB images as uint8 NHWC, else raise a `CovshiftError`."""
     if images.dtype != np.uint8 or images.ndim != 4 or images.shape[3] != 3 or not images.size:
         raise CovshiftError(

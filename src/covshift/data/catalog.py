@@ -11,17 +11,17 @@ class Archive(NamedTuple):
     checksum: str = ""
 
 
-class Source(NamedTuple):
-    """A data set.
+class CatalogEntry(NamedTuple):
+    """A data set of the paper, and where to get it.
 
     Attributes:
-        uri: how it is opened.
-        title: what it is called.
-        images: how many there are, in a condition.
-        classes: how many classes have images.
+        uri: the URI that opens it.
+        title: the name of the data set.
+        images: the number of images in a condition.
+        classes: the number of classes that have images.
         archives: the published files.
-        licence: what its authors allow.
-        how: to get it.
+        licence: the terms of its authors.
+        how: the steps to get it.
     """
 
     uri: str
@@ -34,7 +34,7 @@ class Source(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Bytes to download, as far as they were published."""
+        """The number of bytes to download, as far as it was published."""
         return sum(archive.size for archive in self.archives)
 
 
@@ -50,7 +50,7 @@ _HENDRYCKS = "https://people.eecs.berkeley.edu/~hendrycks"
 _NO_TERMS = "none stated for the images"
 
 CATALOG = (
-    Source(
+    CatalogEntry(
         "builtin:cifar10",
         "CIFAR-10, test images",
         10_000,
@@ -63,7 +63,7 @@ CATALOG = (
         _NO_TERMS,
         "fetched by covshift when it is first opened",
     ),
-    Source(
+    CatalogEntry(
         "cifar10-c:DIR",
         "CIFAR-10-C",
         10_000,
@@ -78,7 +78,7 @@ CATALOG = (
         "see the record at Zenodo",
         "download and unpack",
     ),
-    Source(
+    CatalogEntry(
         "imagenet:DIR",
         "ImageNet, validation images",
         50_000,
@@ -93,7 +93,7 @@ CATALOG = (
         "research and education, not for commercial use; its terms are to be accepted",
         "sign in; unpack ILSVRC2012_img_val.tar into class folders, or beside ILSVRC2012_devkit_t12",
     ),
-    Source(
+    CatalogEntry(
         "imagenet-c:DIR",
         "ImageNet-C",
         50_000,
@@ -105,7 +105,7 @@ CATALOG = (
         "download five archives, about 70 GB, and unpack; or make it: covshift corrupt val/ imagenet-c/ --all; "
         "mixed ImageNet-C needs no files of its own: covshift bench run --mixed",
     ),
-    Source(
+    CatalogEntry(
         "imagenet-a:DIR",
         "ImageNet-A",
         7_500,
@@ -120,7 +120,7 @@ CATALOG = (
         _NO_TERMS,
         "download and unpack",
     ),
-    Source(
+    CatalogEntry(
         "imagenet-r:DIR",
         "ImageNet-R",
         30_000,
@@ -135,7 +135,7 @@ CATALOG = (
         "MIT (code); " + _NO_TERMS,
         "download and unpack",
     ),
-    Source(
+    CatalogEntry(
         "imagenet-v2:DIR",
         "ImageNet-V2, three variants",
         10_000,
@@ -160,7 +160,7 @@ CATALOG = (
         _NO_TERMS,
         "download and unpack; they are plain tar files, whatever their names say",
     ),
-    Source(
+    CatalogEntry(
         "objectnet:DIR",
         "ObjectNet",
         0,
@@ -172,10 +172,10 @@ CATALOG = (
 )
 
 
-def find(source: str) -> Source | None:
+def find_catalog_entry(source: str) -> CatalogEntry | None:
     """Return the entry of a URI's source, if it is in the catalog.
 
-    >>> find("imagenet-r").images
+    >>> find_catalog_entry("imagenet-r").images
     30000
     """
     return next((entry for entry in CATALOG if entry.uri.partition(":")[0] == source), None)

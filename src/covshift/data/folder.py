@@ -107,7 +107,7 @@ def open_folder(uri: Uri) -> Folder | Pictures:
 
 
 def _is_flat(root: Path) -> bool:
-    # Class folders hold many pictures, which are listed once: so see first whether there is any beside them.
+    # Class folders hold many pictures, which are listed once; so first check for pictures beside the folders.
     beside = root.is_dir() and any(path.suffix.lower() in SUFFIXES for path in root.iterdir())
     return beside and all(len(path.parts) < 2 for path in pictures(root))
 

@@ -56,7 +56,7 @@ class Subset(Folder):
 
 
 class Numbered(Folder):
-    """Folders whose names are ImageNet's class indices, in which 10 is no neighbour of 1."""
+    """Folders whose names are ImageNet's class indices, and are ordered as numbers."""
 
     def __init__(self, uri: str, root: Path) -> None:
         super().__init__(uri, root)
@@ -84,8 +84,8 @@ def open_imagenet(uri: Uri) -> Data:
         if (parent / DEVKIT).is_dir():
             return Flat(uri.text, place, parent / DEVKIT)
     raise CovshiftError(
-        f"{place} has no class folders; put the devkit beside it, unpacked to {root / DEVKIT}: its labels say which "
-        "image is what"
+        f"{place} has no class folders; put the devkit beside it, unpacked to {root / DEVKIT}: it holds the labels "
+        "of the images"
     )
 
 
@@ -110,7 +110,7 @@ def open_imagenet_v2(uri: Uri) -> Numbered:
     root = Path(uri.name).expanduser()
     there = [name for name in VARIANTS if (root / _folder(name)).is_dir()]
     if variant is None and len(there) > 1:
-        raise CovshiftError(f"{root} holds {', '.join(there)}; say which: {uri.text}?variant={there[0]}")
+        raise CovshiftError(f"{root} holds {', '.join(there)}; choose one: {uri.text}?variant={there[0]}")
     if variant is not None and root.name != _folder(variant) and variant not in there:
         raise CovshiftError(f"expected a folder {_folder(variant)} in {root}, found none")
     return Numbered(uri.text, inside(root, *(_folder(name) for name in ([variant] if variant else there))))

@@ -20,13 +20,20 @@ from covshift.support.pixels import MakeInput, to_nchw
 
 @runtime_checkable
 class PreparesPictures(Protocol):
-    """What `covshift.models.Preprocess` does: resizes and crops pictures, and normalises batches of their pixels."""
+    """An object that resizes and crops pictures and normalises batches of them, such as a `Preprocess`."""
 
     def picture(self, image: Image.Image) -> Array:
         """Return a picture as uint8 HWC, resized and cropped."""
 
     def tensor(self, images: Array) -> Tensor:
         """Return a batch of pixels, uint8 NHWC, as the model's input."""
+
+
+class LabelledImages(NamedTuple):
+    """Images as uint8 NHWC, and their labels as int64; None where these are not known."""
+
+    images: Array
+    labels: Array | None
 
 
 class Sample(NamedTuple):
@@ -67,7 +74,7 @@ def make_loader(
     seed: int = 0,
     workers: int = 0,
 ) -> DataLoader[Any]:
-    """Return what `Data.loader` documents."""
+    """Return the loader that `Data.loader` documents."""
     for name, value, least in (("batch_size", batch_size, 1), ("workers", workers, 0)):
         if not is_number(value, whole=True) or isinstance(value, bool) or value < least:
             raise CovshiftError(f"expected {name} to be a whole number from {least}, got {value!r}")
@@ -82,14 +89,21 @@ def make_loader(
     known = data.labels if data.labelled else np.zeros(len(data), np.int64)
     indices = choose(known, limit=limit, order=order, seed=seed)
     prepare = chosen.picture if isinstance(chosen, PreparesPictures) else _as_stored
-    # Whoever goes through a loader twice reads files twice: memory stays that of a batch.
+    # Iterating over a loader twice reads the files twice: memory stays that of a batch.
     selection = Selection(data, indices, prepare, memory=0)
     collate = partial(_collate, preprocess=chosen, labelled=data.labelled)
     return DataLoader(Prepared(selection, wanted), batch_size, num_workers=workers, collate_fn=collate)
 
 
+def read_pixels(loader: DataLoader[Any], *, labelled: bool) -> LabelledImages:
+    """Return what `Data.pixels` documents, of a loader that `make_loader` made."""
+    samples = loader.dataset.__getitems__(list(range(len(loader.dataset))))  # type: ignore[attr-defined,arg-type]
+    batch = ImageBatch.stack([sample.image for sample in samples], [sample.label for sample in samples])
+    return LabelledImages(batch.images, batch.labels if labelled else None)
+
+
 def check_condition(data: Readable, condition: str | Condition | None) -> Condition:
-    """Return the condition, where the data have or can be given it; None stands for clean images."""
+    """Return the condition if the data have it or it can be made; None stands for clean images."""
     wanted = parse_condition(condition) if isinstance(condition, str) else condition or CLEAN
     if not data.has(wanted):
         some = ", ".join(map(str, sorted(data.stored)[:3]))
@@ -101,7 +115,7 @@ def check_condition(data: Readable, condition: str | Condition | None) -> Condit
 
 
 def _collate(samples: list[Sample], preprocess: PreparesPictures | MakeInput, labelled: bool) -> Any:
-    """Make the model's input of the images of a batch, with their labels where these are known."""
+    """Return the model's input for the images of a batch, with their labels where these are known."""
     batch = ImageBatch.stack([sample.image for sample in samples], [sample.label for sample in samples])
     if isinstance(preprocess, PreparesPictures):
         images = preprocess.tensor(batch.images)

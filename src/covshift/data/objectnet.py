@@ -11,21 +11,21 @@ from covshift.support.errors import CovshiftError, unknown
 from covshift.support.uri import Uri
 
 BORDER = 2
-"""Pixels of red frame on each side, which tells people and machines that this is a test image."""
+"""Width of the red frame in pixels, which marks a test image for people and machines."""
 
 IMAGENET_CLASSES = 1000
 
 CAUTION = (
-    "ObjectNet's terms forbid to tune any parameters on it; whether statistics are such is between you and them: "
+    "ObjectNet's terms forbid tuning any parameters on it; whether statistics count as such is for you to judge: "
     "report adapted figures as what they are, and never keep an adapted model"
 )
 
 
 class ObjectNet(Folder):
-    """The folders that stand for exactly one class of ImageNet; the others are passed over.
+    """The folders that stand for exactly one class of ImageNet; the others are ignored.
 
     Args:
-        uri: how it was opened.
+        uri: the URI that it was opened by.
         root: the folder with a folder for each kind of object.
         drop: folders to leave out besides those that stand for several classes.
         mask: whether to compare logits among the classes that are left only; ObjectNet's authors compare all.

@@ -26,7 +26,7 @@ SOURCES: dict[str, Callable[[Uri], Data]] = {
     "cifar10-c": open_cifar10_c,
     "npz": open_npz,
 }
-"""What a URI of data begins with, and the function that opens it; a new source is a line here and its module."""
+"""Sources by the word that a URI begins with, each with the function that opens it; a new source adds a line here."""
 
 
 def open_data(uri: str) -> Data:
@@ -35,7 +35,7 @@ def open_data(uri: str) -> Data:
     `builtin:cifar10` (fetched once into the cache folder), `folder:DIR` (labelled by class folders, where there are
     any), `imagenet:DIR`, `imagenet-c:DIR`, `imagenet-a:DIR`, `imagenet-r:DIR`, `imagenet-v2:DIR`, `objectnet:DIR` and
     `cifar10-c:DIR` (as published), `npz:FILE` (arrays `images` and `labels`). Published sets of corrupted images hold
-    no clean ones; say where those are to have them too: `imagenet-c:DIR?clean=folder:val`.
+    no clean ones; name a source of these to have them too: `imagenet-c:DIR?clean=folder:val`.
     """
     parsed = parse(uri, "data set", "folder:val")
     if parsed.source not in SOURCES:
@@ -48,7 +48,7 @@ def open_data(uri: str) -> Data:
 def open_unlabelled(uri: str) -> Data:
     """Open images whose classes do not matter: as `open_data` does, but `folder:DIR` is all pictures under it.
 
-    Class folders are looked into, and their names ignored.
+    Class folders are searched, and their names ignored.
     """
     parsed = parse(uri, "data set", "folder:night")
     if parsed.source != "folder":

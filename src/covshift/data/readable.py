@@ -10,26 +10,26 @@ from PIL import Image
 from covshift.data.condition import CLEAN, MIXED, TEST, Condition
 from covshift.support.errors import CovshiftError, plural
 
-Array = NDArray[np.uint8]
+Pixels = NDArray[np.uint8]
 Labels = NDArray[np.int64]
-Preparing = Callable[[Image.Image], Array]
+Preparing = Callable[[Image.Image], Pixels]
 """A function that resizes and crops a picture to the size of a model's input, uint8 HWC."""
 
 
 class Readable(ABC):
-    """Images, each known by its index; a subclass says where they are, and how to read some of them.
+    """Images, each identified by its index; a subclass defines where they are, and how they are read.
 
     Attributes:
         uri: the URI that it was opened by.
         labelled: whether the classes of the images are known.
         labels: the class of each image. Unlabelled data have none: reading them raises a `CovshiftError`.
-        classes: the number of classes that the labels are from, which a model must tell apart; raises likewise.
+        classes: the number of classes that a model must distinguish; raises an error where `labels` does.
         stored: the conditions that are on disk. Others are made of the clean images when they are asked for.
         imagenet: whether these are all of ImageNet's classes, so that AlexNet's errors are a yardstick.
-        digest: a text that changes when the images do.
+        digest: a text that changes when the images change.
         among: the classes that a model's logits are compared among, where not all count.
-        remark: what a user should know about these images.
-        caution: what a user should know before adapting to them.
+        remark: a note for users on these images.
+        caution: a warning for users who adapt to these images.
     """
 
     uri: str
@@ -57,5 +57,7 @@ class Readable(ABC):
         return condition in self.stored or CLEAN in self.stored
 
     @abstractmethod
-    def read(self, condition: Condition, indices: Sequence[int], prepare: Preparing) -> Sequence[Array | CovshiftError]:
+    def read(
+        self, condition: Condition, indices: Sequence[int], prepare: Preparing
+    ) -> Sequence[Pixels | CovshiftError]:
         """Read images in a stored condition; each is uint8 HWC, or the error that reading it gave."""

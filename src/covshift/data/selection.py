@@ -32,8 +32,8 @@ class ImageBatch(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Making:
-    """How corrupted images are made of clean ones: what `corrupt` takes beside the corruption."""
+class CorruptionSettings:
+    """Settings that corrupted images are made with: the arguments of `corrupt` beside the corruption."""
 
     seed: int = 0
     frost: str = "procedural"
@@ -73,12 +73,13 @@ class Selection:
     """Images of a data set, prepared for a model; clean ones are decoded once for all conditions, as memory allows.
 
     Args:
-        data: where they come from.
-        indices: which ones, in which order.
-        prepare: resize and crop.
-        making: how corrupted images are made, where they are not stored.
-        memory: bytes that decoded images may take, half for clean ones, half for those of a condition.
-        skip_broken: leave out pictures that cannot be read; by default the first one raises.
+        data: the data set.
+        indices: the indices of the images, in their order.
+        prepare: the function that resizes and crops an image.
+        corruption_settings: how corrupted images are made, where they are not stored.
+        memory: the number of bytes for decoded images, half for clean ones, half for those of a condition.
+        skip_broken: whether to leave out pictures that cannot be read; otherwise the first one raises an error, which
+            names this setting, unless it is None because the user has no such choice.
     """
 
     def __init__(
@@ -87,28 +88,28 @@ class Selection:
         indices: Sequence[int],
         prepare: Preparing,
         *,
-        making: Making | None = None,
+        corruption_settings: CorruptionSettings | None = None,
         memory: float = 2**30,
-        skip_broken: bool = False,
+        skip_broken: bool | None = None,
     ) -> None:
         self.data = data
         self.indices = list(indices)
         self._prepare = prepare
-        self._making = making or Making()
+        self._corruption_settings = corruption_settings or CorruptionSettings()
         self.room = memory / 2
         self._clean: dict[int, Array] = {}
         self._skip_broken = skip_broken
         self._labels = data.labels if data.labelled else np.full(len(data), -1, np.int64)
         among = tuple(c for c in TEST if data.has(c))
-        self._mixed = draw_mixed(len(data), among, self._making.seed) if among else None
+        self._mixed = draw_mixed(len(data), among, self._corruption_settings.seed) if among else None
         self._among = among
 
     def __len__(self) -> int:
         return len(self.indices)
 
-    def show(self, condition: Condition) -> "Shown":
-        """Return all images in a condition."""
-        return Shown(self, condition, self.room)
+    def images_in(self, condition: Condition) -> "ConditionImages":
+        """Return the images in a condition."""
+        return ConditionImages(self, condition, self.room)
 
     def part(self, places: Sequence[int]) -> "Selection":
         """Return the images at these places as a selection; the two share what is decoded."""
@@ -146,10 +147,10 @@ class Selection:
         made = corrupt(
             _stack([image for image in clean if image is not None]),
             *condition,
-            seed=self._making.seed,
+            seed=self._corruption_settings.seed,
             indices=[indices[place] for place in whole],
-            frost=self._making.frost,
-            jpeg=self._making.jpeg,
+            frost=self._corruption_settings.frost,
+            jpeg=self._corruption_settings.jpeg,
         )
         images: list[Array | None] = [None] * len(indices)
         for place, image in zip(whole, made, strict=True):
@@ -169,12 +170,13 @@ class Selection:
         images = self.data.read(condition, indices, self._prepare)
         for image in images:
             if isinstance(image, CovshiftError) and not self._skip_broken:
-                raise CovshiftError(f"{image}; mend or remove it, or leave it out with `skip_broken=True`") from image
+                choice = "" if self._skip_broken is None else ", or leave it out with `skip_broken=True`"
+                raise CovshiftError(f"{image}; repair or remove it{choice}") from image
         return [None if isinstance(image, CovshiftError) else image for image in images]
 
 
-class Shown:
-    """The images of a selection in one condition, to go through as often as one likes; made once if they fit."""
+class ConditionImages:
+    """The images of a selection in one condition, which may be iterated over repeatedly; made once if they fit."""
 
     def __init__(self, selection: Selection, condition: Condition, room: float) -> None:
         self.condition = condition

@@ -1,4 +1,4 @@
-"""Are there enough images, of all classes, whole, and statistics that can be adapted to them?"""
+"""Checks that there are enough images, of all classes, undamaged, and statistics that can be adapted to them."""
 
 import numpy as np
 
@@ -6,7 +6,7 @@ from covshift.bench.methods import FULL, NONE, parse_method
 from covshift.bench.results.metrics import Rate, rate
 from covshift.data import CLEAN
 from covshift.doctor.case import Case
-from covshift.doctor.finding import Finding, Level, percent
+from covshift.doctor.finding import Finding, Level, percent_text
 from covshift.doctor.formats import judged, right
 from covshift.support.errors import plural
 
@@ -16,14 +16,14 @@ _FEW = 100  # images, below which the paper counts on the source statistics, too
 
 
 def images(case: Case) -> Finding:
-    """Return whether the error is known well enough on so many images."""
+    """Check that the error is known well enough on this number of images."""
     limit = case.settings.limit
     number = len(case.data) if limit is None else min(limit, len(case.data))
     form = right(case)
     error = judged(case, [form])[form].error
     low, high = rate(round(error * number), number)[1:]
     half = (high - low) / 2
-    text = f"an error of {percent(error)} is known to ± {100 * half:.1f} on {plural(number, 'image')}"
+    text = f"an error of {percent_text(error)} is known to ± {100 * half:.1f} on {plural(number, 'image')}"
     level: Level = "problem" if half > _USELESS else "warning" if half > _ROUGH or number < _FEW else "ok"
     if number < _FEW and case.has_statistics:
         text += ", few for statistics of their own, too"
@@ -40,10 +40,10 @@ def _needed(error: float) -> int:
 
 
 def broken(case: Case) -> Finding:
-    """Return whether all images can be read."""
+    """Check that all images can be read."""
     rows = [] if case.store is None else case.store.rows()
     worst = max(rows, key=lambda row: row.broken, default=None)
-    number, looked_at, where = case.broken, len(case.selection), "looked at"
+    number, looked_at, where = case.broken, len(case.selection), "examined"
     if worst is not None and worst.broken:
         number, looked_at, where = worst.broken, worst.broken + worst.images, f"of {worst.cell}"
     share = number / looked_at
@@ -53,9 +53,9 @@ def broken(case: Case) -> Finding:
 
 
 def classes(case: Case) -> Finding | None:
-    """Return whether all classes that can be the answer have images."""
+    """Check that all classes that can be the answer have images."""
     if case.data.classes != case.model.classes:
-        return None  # which `labels` has something to say about
+        return None  # which the check `labels` reports
     there = len(np.unique(case.data.labels))
     possible = case.data.classes if case.data.among is None else len(case.data.among)
     text = f"{there} of {possible} classes have images"
@@ -66,21 +66,20 @@ def classes(case: Case) -> Finding | None:
 
 
 def statistics(case: Case) -> Finding | None:
-    """Return whether there is anything that can be adapted."""
+    """Check that the model holds statistics that can be adapted."""
     if case.has_statistics:
         return None
     text = f"the model holds no statistics of its training data: no method but {NONE} can be run"
-    return Finding("warning", text, f"--methods {NONE}, or a model with batch normalisation")
+    return Finding("warning", text, f"use `methods={NONE}`, or a model with batch normalisation")
 
 
 def adaptation(case: Case) -> Finding | None:
-    """Return whether full adaptation leaves the clean error as it is, as it should where there is no shift."""
+    """Check that full adaptation leaves the clean error as it is, as it should where there is no shift."""
     if not case.has_statistics or case.condition != CLEAN or case.trial(right(case)).silent:
         return None
     none, full, number = _clean_errors(case)
-    text = (
-        f"on {number} clean images full adaptation takes the error from {percent(none.value)} to {percent(full.value)}"
-    )
+    before, after = percent_text(none.value), percent_text(full.value)
+    text = f"on {number} clean images full adaptation takes the error from {before} to {after}"
     figures = {NONE: none.value, FULL: full.value, "images": number}
     if full.low > none.high:
         remedy = "take more images, or keep source statistics with partial: batch:n=…,N=16"
@@ -92,7 +91,7 @@ def adaptation(case: Case) -> Finding | None:
 
 
 def _clean_errors(case: Case) -> tuple[Rate, Rate, int]:
-    """Take the errors from the run where it has them and its input format is right, else measure them."""
+    """Return the errors of the run where it has them and its input format is right, else measure them."""
     form = right(case)
     rows = {} if case.store is None else {row.cell: row for row in case.store.rows()}
     found = [rows.get(f"{CLEAN}/{method}") for method in (NONE, FULL)]

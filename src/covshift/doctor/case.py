@@ -17,7 +17,7 @@ from covshift.core.calling import logits_of
 from covshift.core.places import holds_statistics
 from covshift.data import CLEAN, Condition
 from covshift.data.readable import Readable
-from covshift.data.selection import Selection, Shown
+from covshift.data.selection import ConditionImages, Selection
 from covshift.doctor.fit import Fit, first_layer
 from covshift.doctor.readings import explained
 from covshift.doctor.trial import NO_CLASS, InputFormat, Trial
@@ -26,15 +26,15 @@ from covshift.support.arrays import Array
 from covshift.support.classes import restrict
 from covshift.support.errors import CovshiftError
 
-_SIZES = 64  # images whose size is looked at
+_SIZES = 64  # images whose size is checked
 
 
 class Case:
-    """What checks look at. A pass through the model is made once, when its result is first asked for.
+    """The model and images that checks examine. A pass through the model is made once, when it is first needed.
 
     Args:
         evaluator: the model, and a class-balanced, shuffled subset of the images, without those that are broken.
-        settings: of the run, or the defaults.
+        settings: the settings of the run, or the defaults.
         store: the run, if there is one.
         advance: called with the number of images that have just gone through the model.
     """
@@ -55,7 +55,7 @@ class Case:
         self.has_statistics = any(holds_statistics(module) for module in self.model.module.modules())
         self._evaluator = evaluator
         self._advance = advance
-        self._shown: dict[InputFormat, Shown] = {}
+        self._decoded: dict[InputFormat, ConditionImages] = {}
         self._trials: dict[InputFormat, Trial] = {}
         self._explained: dict[InputFormat, Trial] = {}
         self._fits: dict[InputFormat, Fit | None] = {}
@@ -72,7 +72,7 @@ class Case:
         return self._trials[form]
 
     def explained(self, form: InputFormat) -> Trial:
-        """Return the same answers, with labels read in the way that explains most of them."""
+        """Return the model's answers with the labels read in the way that explains most of them."""
         if form not in self._explained:
             self._explained[form] = explained(self.trial(form), self.model.classes)
         return self._explained[form]
@@ -87,14 +87,14 @@ class Case:
     def evaluate(self, method: Method, form: InputFormat, indices: Sequence[int] | None = None) -> Rate:
         """Return the error of a method, on the subset or on other images."""
         selection = self.selection if indices is None else self._select(indices, form)
-        shown = self._show(form) if indices is None else selection.show(self.condition)
+        images = self._images_in(form) if indices is None else selection.images_in(self.condition)
         model, size = self._seeing(form), self._evaluator.batch_size
-        errors, _ = Evaluator(model, selection, batch_size=size, advance=self._advance).run(shown, method)
+        errors, _ = Evaluator(model, selection, batch_size=size, advance=self._advance).run(images, method)
         return rate(errors.top1, errors.images)
 
     @cached_property
     def sizes(self) -> list[tuple[int, int]]:
-        """Width and height of some images as they are stored."""
+        """The width and height of some images as they are stored."""
         some = stored_sizes(self.data, self.condition, self.selection.indices[:_SIZES])
         # All of these may be broken.
         return some or stored_sizes(self.data, self.condition, self.selection.indices)
@@ -115,23 +115,29 @@ class Case:
                 labels.append(classes)
                 self._advance(len(classes))
         if not labels:
-            raise CovshiftError(f"none of the {len(self.selection)} images looked at in {self.data.uri} can be read")
+            raise CovshiftError(f"none of the {len(self.selection)} images examined in {self.data.uri} can be read")
         return Trial(np.concatenate(predictions), np.concatenate(labels))
 
     def _inputs(self, form: InputFormat) -> Iterator[tuple[Tensor, np.ndarray]]:
         preprocess = self._seeing(form).preprocess
-        for batch in self._show(form).batches(self._evaluator.batch_size):
+        for batch in self._images_in(form).batches(self._evaluator.batch_size):
             yield preprocess.tensor(batch.images, self._evaluator.device), batch.labels
 
-    def _show(self, form: InputFormat) -> Shown:
+    def _images_in(self, form: InputFormat) -> ConditionImages:
         """Return the images, decoded once for all formats that differ in colours only."""
         shape = InputFormat(form.preprocess.with_(mean=(0, 0, 0), std=(1, 1, 1)))
-        if shape not in self._shown:
-            self._shown[shape] = self._select(self.selection.indices, form).show(self.condition)
-        return self._shown[shape]
+        if shape not in self._decoded:
+            self._decoded[shape] = self._select(self.selection.indices, form).images_in(self.condition)
+        return self._decoded[shape]
 
     def _select(self, indices: Sequence[int], form: InputFormat) -> Selection:
-        return Selection(self.data, indices, form.preprocess.picture, making=self.settings.making, skip_broken=True)
+        return Selection(
+            self.data,
+            indices,
+            form.preprocess.picture,
+            corruption_settings=self.settings.corruption_settings,
+            skip_broken=True,
+        )
 
     def _seeing(self, form: InputFormat) -> Model:
         """Return the model for this format; swapping in the model keeps its mean and std, each with its own colour."""

@@ -1,4 +1,4 @@
-"""`examine`: makes all checks, one after the other, of a run or of a model and its images."""
+"""`examine`: runs all checks, one after the other, on a run or on a model and its images."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -35,11 +35,11 @@ CHECKS: dict[str, Check] = {
 }
 """Every check by its name: a function that returns None where it does not apply."""
 
-_SMALL, _MANY, _FEW = 64, 512, 128  # pixels, and images to look at up to and beyond that size
+_SMALL, _MANY, _FEW = 64, 512, 128  # pixels, and the numbers of images to examine up to and beyond that size
 
 
 class Examination(NamedTuple):
-    """What was examined, and what each check found."""
+    """The model and data that were examined, and the finding of each check."""
 
     model: str
     data: str
@@ -61,13 +61,13 @@ def examine(
     device: str = "auto",
     progress: bool = False,
 ) -> Examination:
-    """Look for common mistakes in a model, images and how they are put together.
+    """Look for common mistakes in a model, its images and how they are combined.
 
     Args:
-        model: a URI as for `open_model`, or what that returned, which is moved to the device.
-        data: a URI as for `open_data`, or what that returned.
-        limit: how many images to look at; by default 512, and 128 where they are larger than 64 px.
-        device: auto, cpu, cuda or mps.
+        model: a URI as for `open_model`, or the `Model` that it returned, which is moved to the device.
+        data: a URI as for `open_data`, or the `Data` that it returned.
+        limit: the number of images to examine; by default 512, and 128 where they are larger than 64 px.
+        device: the device to compute on: auto, cpu, cuda or mps.
         progress: whether to show a progress bar on a terminal.
     """
     if not isinstance(model, str | Model):
@@ -98,7 +98,7 @@ def _examine(
     limit = min(limit or _enough(model, data), settings.limit or len(data))
     # A fixed order, whatever the run's: checks compare formats of the same images, not batches of them.
     subset = settings.model_copy(update={"limit": limit, "order": "shuffled", "skip_broken": True})
-    with progress_bar("examining", None, show=progress) as advance:
+    with progress_bar("examining", None, enabled=progress) as advance:
         case = Case(make_evaluator(subset, model, data, Screen(False)), settings, store, advance)
         found = {name: check(case) for name, check in CHECKS.items()}
     findings = {name: finding for name, finding in found.items() if finding is not None}
@@ -107,7 +107,7 @@ def _examine(
 
 
 def _enough(model: Model, data: Data) -> int:
-    """Return the number of images to look at: fewer where they are large."""
+    """Return the number of images to examine: fewer where they are large."""
     stored = stored_sizes(data, cleanest(data), range(1))
     side = model.preprocess.size or max(stored, default=(0, 0))[0]
     return _MANY if side <= _SMALL else _FEW

@@ -13,8 +13,8 @@ class Finding:
 
     Attributes:
         level: `ok`; `warning`, worth knowing; `problem`, results are not what they are taken for.
-        text: what was found, with the figure that shows it.
-        remedy: what to do about it.
+        text: the result in words, with the figure that shows it.
+        remedy: the advice to the user, with settings as `name=value` in backquotes; empty where there is none.
         figures: the same numbers for programs; errors are shares from 0 to 1.
     """
 
@@ -24,10 +24,10 @@ class Finding:
     figures: Mapping[str, float | str] = field(default_factory=dict)
 
 
-def percent(share: float) -> str:
+def percent_text(share: float) -> str:
     """Return a share as text.
 
-    >>> percent(0.0831)
+    >>> percent_text(0.0831)
     '8.3 %'
     """
     return f"{100 * share:.1f} %"

@@ -13,13 +13,13 @@ _FLOOR = 0.01  # of the mean variance: a channel that is almost dead would drown
 
 
 class Fit(NamedTuple):
-    """How far the images are from what a layer was trained on.
+    """The distance of the images from what a layer was trained on.
 
     Attributes:
-        layer: its path in the model.
-        distance: between source statistics and those of the images, in standard deviations of the source: the root of
-            the mean over channels of the squared 2-Wasserstein distance between normal distributions. Images like
-            those of the training give 0.1 to 0.3, a wrong mean and std 0.5 and more.
+        layer: the path of the layer in the model.
+        distance: the distance between source statistics and those of the images, in standard deviations of the source:
+            the root of the mean over channels of the squared 2-Wasserstein distance between normal distributions.
+            Images like those of the training give 0.1 to 0.3, a wrong mean and std 0.5 and more.
     """
 
     layer: str
@@ -27,7 +27,7 @@ class Fit(NamedTuple):
 
 
 class _Enough(Exception):  # noqa: N818, nothing is wrong
-    """The layer has seen its input; the rest of the network would be for nothing."""
+    """The signal that the layer has seen its input, so that the rest of the network need not run."""
 
 
 def first_layer(model: nn.Module, inputs: Iterable[Tensor]) -> Fit | None:

@@ -39,11 +39,11 @@ _NEARER = 0.5  # how much nearer another format has to be
 _PUBLISHED = (32, 64, 224, 299)  # pixels
 _HOPELESS = 1.5  # times as far as what is declared: not worth a pass through the model
 _DOUBTFUL = 0.5  # of the error of guessing: with more errors than that, labels may be the reason
-_NEARLY_SURE = 0.1  # that fewer errors are chance, where the layer says the same
+_NEARLY_SURE = 0.1  # probability that fewer errors are chance, where the layer agrees
 
 
 class Verdict(NamedTuple):
-    """Which of two formats is the right one; where all is well, it is the one before."""
+    """The judgement on two formats; where all is well, the format stays as it was."""
 
     level: Level
     before: InputFormat

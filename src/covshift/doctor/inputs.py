@@ -1,10 +1,10 @@
-"""Do images come to the model as in its training? Checks of normalisation, order of channels and size."""
+"""Checks that images reach the model as in its training: normalisation, order of channels, and size."""
 
 from dataclasses import replace
 from statistics import median
 
 from covshift.doctor.case import Case
-from covshift.doctor.finding import Finding, percent
+from covshift.doctor.finding import Finding, percent_text
 from covshift.doctor.formats import COMMON, distance, enlargement, judged, normalised, ordered, sized, with_colours
 from covshift.doctor.trial import InputFormat
 from covshift.models.preprocess import Colour
@@ -13,14 +13,14 @@ _BLURRED = 1.5  # times larger, and a picture is blurred for want of pixels
 
 
 def normalisation(case: Case) -> Finding:
-    """Return whether another common mean and std fit the weights better than those declared."""
+    """Check that no other common mean and std fit the weights better than those declared."""
     level, before, after = normalised(case)
     trials = judged(case, [before, after])
     errors = [trials[form].error for form in (before, after)]
     far = [distance(case, form) for form in (before, after)]
     figures = {"error": errors[0], "distance": far[0], "mended_error": errors[1], "mended_distance": far[1]}
     fit = case.fit(before)
-    text = f"error {percent(errors[0])} with {_colours(before)}"
+    text = f"error {percent_text(errors[0])} with {_colours(before)}"
     off = f"; the input of layer {fit.layer!r} is {far[0]:.2f} σ off its training" if fit else ""
     if level == "ok":
         return Finding(level, text + off, "", figures)
@@ -30,28 +30,28 @@ def normalisation(case: Case) -> Finding:
     mean, std = _numbers(after.preprocess.mean), _numbers(after.preprocess.std)
     return Finding(
         level,
-        f"{text}; {percent(errors[1])} with {_colours(after)}{off}{then}",
-        f"--mean {mean} --std {std}, or ?mean={mean}&std={std} in the model's URI",
+        f"{text}; {percent_text(errors[1])} with {_colours(after)}{off}{then}",
+        f"set `mean={mean}` and `std={std}`, or add ?mean={mean}&std={std} to the model's URI",
         figures,
     )
 
 
 def channels(case: Case) -> Finding:
-    """Return whether red and blue have changed places."""
+    """Check that red and blue have not changed places."""
     level, before, _ = ordered(case)
     formats = [before, replace(before, swapped=True)]
     trials = judged(case, formats)
     errors = [trials[form].error for form in formats]
     return Finding(
         level,
-        f"error {percent(errors[0])} as RGB, {percent(errors[1])} as BGR",
+        f"error {percent_text(errors[0])} as RGB, {percent_text(errors[1])} as BGR",
         "" if level == "ok" else "OpenCV reads BGR: store images as RGB, or flip them in a py: model, x.flip(1)",
         {"error": errors[0], "mended_error": errors[1]},
     )
 
 
 def size(case: Case) -> Finding:
-    """Return whether images that were cropped once are resized again, or enlarged, or framed in black."""
+    """Check that images which were cropped once are not resized again, enlarged, or framed in black."""
     level, before, after = sized(case)
     preprocess = before.preprocess
     times = median(enlargement(preprocess, *sides) for sides in case.sizes)
@@ -61,14 +61,14 @@ def size(case: Case) -> Finding:
     errors = [case.trial(form).error for form in (before, after)]
     figures = {"width": width, "height": height, "times": times, "error": errors[0], "mended_error": errors[1]}
     if level != "ok":
-        as_they_are = f"; {percent(errors[1])} as they are" if after != before else ""
-        text = f"{what}: error {percent(errors[0])}{as_they_are}"
-        return Finding(level, text, f"--size {width}, if the files are cropped already", figures)
+        as_they_are = f"; {percent_text(errors[1])} as they are" if after != before else ""
+        text = f"{what}: error {percent_text(errors[0])}{as_they_are}"
+        return Finding(level, text, f"set `size={width}` if the files are cropped already", figures)
     if times > _BLURRED:
         return Finding("warning", what, "show the model images as sharp as those of its training", figures)
     if times != 1 and preprocess.resize and preprocess.size and preprocess.resize < preprocess.size:
         text = f"{what}, to {preprocess.resize} px, and framed in black up to {preprocess.size} px"
-        return Finding("warning", text, f"--resize of at least {preprocess.size}", figures)
+        return Finding("warning", text, f"set `resize={preprocess.size}` or larger", figures)
     return Finding("ok", what, "", figures)
 
 

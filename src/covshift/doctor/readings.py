@@ -1,4 +1,4 @@
-"""Labels may mean other classes to the model than to the data: the ways in which they do."""
+"""The ways in which labels may mean other classes to the model than to the data."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -13,12 +13,12 @@ _EACH = 4  # images of a class, at least, to learn from one half what the other 
 
 
 class Reading(NamedTuple):
-    """Labels taken for other classes than they say.
+    """An interpretation of labels as other classes of the model.
 
     Attributes:
-        name: in words.
-        remedy: what to do if this is how they are to be read.
-        classes: of the model, that each image would have.
+        name: the description of the reading in words.
+        remedy: the advice to the user if this is the right reading.
+        classes: the class of the model that each image would have.
     """
 
     name: str
@@ -43,7 +43,7 @@ def readings(trial: Trial, classes: int) -> Iterator[Reading]:
         remedy = "sort class folders as numbers, not as text: 2 before 10"
         yield Reading(f"the model's classes are sorted as text, {some} …", remedy, np.argsort(names)[given])
         yield Reading(f"the labels are sorted as text, {some} …", remedy, names[given])
-    fitted = fit(trial, classes)
+    fitted = fit_reading(trial, classes)
     if fitted is not None:
         means = dict(zip(given.tolist(), fitted.tolist(), strict=True))
         moved = [f"{label} means {means[label]}" for label in sorted(means) if label != means[label]]
@@ -51,7 +51,7 @@ def readings(trial: Trial, classes: int) -> Iterator[Reading]:
         yield Reading(f"label {', '.join(moved[:4])} …", remedy, fitted)
 
 
-def fit(trial: Trial, classes: int) -> Labels | None:
+def fit_reading(trial: Trial, classes: int) -> Labels | None:
     """Return the one-to-one reading that fits the model's answers best, for each half learned from the other half.
 
     Returns:

@@ -1,4 +1,4 @@
-"""Is a run what its folder says? Checks that need one."""
+"""Checks of a run folder: the same model and data, all cells, and batches in random order."""
 
 import math
 
@@ -8,7 +8,7 @@ from covshift.bench.methods import PARTIAL_PRIOR, Method, Prior
 from covshift.data.base import Labels
 from covshift.data.selection import Order, choose
 from covshift.doctor.case import Case
-from covshift.doctor.finding import Finding, percent
+from covshift.doctor.finding import Finding, percent_text
 from covshift.doctor.formats import right
 from covshift.support.errors import plural
 
@@ -16,7 +16,7 @@ _SORTED = 0.8  # of the classes that a shuffled batch has; fewer, and batches ar
 
 
 def changed(case: Case) -> Finding | None:
-    """Return whether model, data and preprocessing are still those of the run."""
+    """Check that model, data and preprocessing are still those of the run."""
     if case.store is None:
         return None
     run = case.store.run
@@ -33,17 +33,19 @@ def changed(case: Case) -> Finding | None:
 
 
 def unfinished(case: Case) -> Finding | None:
-    """Return whether all cells are there."""
+    """Check that all cells are done."""
     if case.store is None:
         return None
     names = case.store.run.settings.plan.all_names()
     left = len(set(names) - case.store.done())
     text = f"{len(names) - left} of {plural(len(names), 'cell')} are done"
-    return Finding("warning" if left else "ok", text, "the same covshift bench run again goes on" if left else "")
+    return Finding(
+        "warning" if left else "ok", text, "the same covshift bench run command resumes the run" if left else ""
+    )
 
 
 def order(case: Case) -> Finding | None:
-    """Return whether batches that statistics are taken from are sorted by class."""
+    """Check that batches that statistics are taken from are not sorted by class."""
     method = _smallest_batch(case)
     if case.store is None or method is None or case.trial(right(case)).silent:
         return None
@@ -61,13 +63,13 @@ def order(case: Case) -> Finding | None:
     if now >= _SORTED * shuffled:
         return Finding("ok", text, "", figures)
     errors = [_error(case, method, each) for each in (settings.order, "shuffled")]
-    text += f"; {method.name} has error {percent(errors[0])}, {percent(errors[1])} if shuffled"
+    text += f"; {method.name} has error {percent_text(errors[0])}, {percent_text(errors[1])} if shuffled"
     figures |= {"error": errors[0], "mended_error": errors[1]}
-    return Finding("problem", text, "--order shuffled, into another folder", figures)
+    return Finding("problem", text, "run it with `order=shuffled`, into another folder", figures)
 
 
 def variety(labels: Labels, window: int) -> float:
-    """Return how many classes there are among so many images in a row, in the mean.
+    """Return the mean number of classes among a number of consecutive images.
 
     >>> variety(np.array([0, 0, 0, 0, 1, 1, 1, 1]), 4), variety(np.array([0, 1, 0, 1]), 2)
     (1.0, 2.0)

@@ -11,7 +11,7 @@ from covshift.data.base import Labels
 from covshift.models import Preprocess
 
 SURE = 0.001
-"""The probability of chance below which fewer errors are believed; a dozen comparisons on healthy models stay above."""
+"""Probability of chance below which a difference counts; a dozen comparisons on healthy models stay above it."""
 
 LEAST = 0.01
 """The share of errors below which a difference does not matter, however sure it is."""
@@ -22,10 +22,10 @@ NO_CLASS = -9
 
 @dataclass(frozen=True)
 class InputFormat:
-    """How images are made a model's input.
+    """A way to turn images into a model's input.
 
     Attributes:
-        preprocess: how they are resized, cropped and normalised.
+        preprocess: the preprocessing: how images are resized, cropped and normalised.
         swapped: whether red and blue change places.
     """
 
@@ -42,7 +42,7 @@ class Trial:
 
     @property
     def wrong(self) -> NDArray[np.bool_]:
-        """Which images the model gets wrong."""
+        """Whether the model gets each image wrong."""
         return np.not_equal(self.predictions, self.labels)
 
     @property

@@ -1,4 +1,4 @@
-"""What a network is, seen from its layers: its family, and how it normalises."""
+"""The family of a network and its kind of normalisation, recognised by its layers."""
 
 from collections import Counter
 from typing import Literal
@@ -9,7 +9,7 @@ from torch.nn.modules.instancenorm import _InstanceNorm
 
 from covshift.core.places import holds_statistics
 
-Norm = Literal["batch", "group", "layer", "instance", "fixup", "none"]
+NormKind = Literal["batch", "group", "layer", "instance", "fixup", "none"]
 
 _FAMILIES = {
     "wideresnet": "Wide ResNet",
@@ -33,19 +33,19 @@ _FAMILIES = {
 }
 """Families by the class of a network, in small letters."""
 
-_KINDS: dict[Norm, type[nn.Module] | tuple[type[nn.Module], ...]] = {
+_KINDS: dict[NormKind, type[nn.Module] | tuple[type[nn.Module], ...]] = {
     "instance": _InstanceNorm,
     "batch": _BatchNorm,
     "group": nn.GroupNorm,
     "layer": nn.LayerNorm,
 }
-_EXPANSION = 4  # of a residual bottleneck: channels that leave it by channels of its middle
+_EXPANSION = 4  # of a residual bottleneck: its output channels as a multiple of its middle channels
 
 
-def norm_kind(module: nn.Module) -> Norm:
+def norm_kind(module: nn.Module) -> NormKind:
     """Return how a network normalises: the kind that most of its normalisation layers are of.
 
-    `fixup` is a network that does without, by its way to initialise weights, and `none` any other without.
+    `fixup` is a network without normalisation that is initialised in Fixup's way, `none` any other without.
 
     >>> norm_kind(nn.Sequential(nn.Conv2d(3, 8, 3), nn.GroupNorm(2, 8)))
     'group'
@@ -56,7 +56,7 @@ def norm_kind(module: nn.Module) -> Norm:
     return "fixup" if any("fixup" in type(layer).__name__.lower() for layer in module.modules()) else "none"
 
 
-def _kind(layer: nn.Module) -> Norm | None:
+def _kind(layer: nn.Module) -> NormKind | None:
     if holds_statistics(layer) and not isinstance(layer, _InstanceNorm):
         return "batch"  # also layers of other libraries
     return next((kind for kind, classes in _KINDS.items() if isinstance(layer, classes)), None)

@@ -1,4 +1,4 @@
-"""`Model`: a module with its preprocessing, and what tells its weights from others."""
+"""`Model`: a module with its preprocessing, and what identifies its weights."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,7 +11,8 @@ from torch import Tensor, nn
 from covshift.core.calling import call_model, device_of, logits_of
 from covshift.core.places import holds_statistics
 from covshift.core.statistics import digest
-from covshift.models.architecture import Norm, family, norm_kind
+from covshift.core.wrappers import AnyModel, module_of
+from covshift.models.architecture import NormKind, family, norm_kind
 from covshift.models.preprocess import Preprocess
 from covshift.support.errors import CovshiftError
 from covshift.support.pixels import Images, MakeInput, is_pixels
@@ -27,7 +28,7 @@ class Model:
     Attributes:
         uri: the URI that opens the same weights again, with nothing left to defaults.
         module: the module itself.
-        preprocess: how its images are resized, cropped and normalised.
+        preprocess: the preprocessing of its images: how they are resized, cropped and normalised.
     """
 
     uri: str
@@ -67,9 +68,9 @@ class Model:
         """Raise a `CovshiftError` unless the data of this name have as many classes."""
         if self.classes != classes:
             few = classes < self.classes and data.startswith("npz:")
-            advice = f", or say ?classes={self.classes} of arrays that lack the last ones" if few else ""
+            advice = f", or add ?classes={self.classes} to arrays that lack the last ones" if few else ""
             raise CovshiftError(
-                f"{self.uri} tells {self.classes} classes apart, and {data} has {classes}; "
+                f"{self.uri} distinguishes {self.classes} classes, and {data} has {classes}; "
                 f"choose a model and data that belong together{advice}"
             )
 
@@ -87,7 +88,7 @@ class Model:
 
     def _no_logits(self, got: str) -> CovshiftError:
         return CovshiftError(
-            f"expected {self.uri} to give logits of shape (images, classes), got {got}; "
+            f"expected {self.uri} to return logits of shape (images, classes), got {got}; "
             "wrap it in a module whose forward returns the logits only"
         )
 
@@ -102,8 +103,8 @@ class Model:
         return family(self.module)
 
     @property
-    def norm(self) -> Norm:
-        """How it normalises: batch, group, layer, instance, fixup or none."""
+    def norm(self) -> NormKind:
+        """The kind of normalisation: batch, group, layer, instance, fixup or none."""
         return norm_kind(self.module)
 
     @property
@@ -124,25 +125,20 @@ class Counts(NamedTuple):
     bn_params: int
 
 
-def bare_module(model: Model | nn.Module) -> nn.Module:
-    """Return the module of a `Model`; a bare module is returned as it is."""
-    return model.module if isinstance(model, Model) else model
-
-
-def preprocess_of(model: Model | nn.Module, given: MakeInput | None = None) -> MakeInput | None:
+def preprocess_of(model: AnyModel, given: MakeInput | None = None) -> MakeInput | None:
     """Return the preprocessing that was given or else the one of a `Model`; a bare module has none of its own."""
     if given is not None:
         return given
     return model.preprocess if isinstance(model, Model) else None
 
 
-def count(model: Model | nn.Module) -> Counts:
+def count(model: AnyModel) -> Counts:
     """Count all parameters, and the affine ones of the normalisation layers that hold statistics.
 
     >>> count(nn.Sequential(nn.Conv2d(3, 8, 3, bias=False), nn.BatchNorm2d(8)))
     Counts(params=232, bn_params=16)
     """
-    module = bare_module(model)
+    module = module_of(model)
     norms = (layer for layer in module.modules() if holds_statistics(layer))
     return Counts(
         sum(parameter.numel() for parameter in module.parameters()),

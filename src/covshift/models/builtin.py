@@ -8,9 +8,10 @@ from typing import Any, NamedTuple
 
 from torch import nn
 
-from covshift.models.checkpoint import fit, read_state
+from covshift.models.checkpoint import load_weights, read_state
 from covshift.models.cifar import ResNet
 from covshift.models.imagenet import imagenet_resnet
+from covshift.models.preprocess import Colour
 from covshift.models.untrained import untrained
 from covshift.support.errors import CovshiftError, unknown
 
@@ -22,10 +23,8 @@ LARGEST_CARD = 1_000_000
 _NAME = 40
 """Bytes that the header of a safetensors file has for each tensor, at least."""
 
-Colour = tuple[float, float, float]
 
-
-class Builtin(NamedTuple):
+class BuiltinNetwork(NamedTuple):
     """A trained network in eval mode, the mean and standard deviation its input is normalised by, and its card."""
 
     network: nn.Module
@@ -39,7 +38,7 @@ def names() -> list[str]:
     return sorted(file.stem for file in WEIGHTS.glob("*.safetensors"))
 
 
-def open_builtin(name: str) -> Builtin:
+def open_network(name: str) -> BuiltinNetwork:
     """Return a network by its name, e.g. "resnet20"; pixels are to be divided by 255 before they are normalised."""
     return open_weights(_file(name))
 
@@ -49,7 +48,7 @@ def without_weights(name: str, classes: int | None = None) -> nn.Module:
     return _network(_card(_file(name)), classes)
 
 
-def open_weights(file: Path | str) -> Builtin:
+def open_weights(file: Path | str) -> BuiltinNetwork:
     """Return a network that `covshift train` wrote, from its safetensors file and the card beside it."""
     file = Path(file)
     try:
@@ -62,8 +61,8 @@ def open_weights(file: Path | str) -> Builtin:
         raise CovshiftError(
             f"expected weights of covshift train in {file}, with their card beside them, got: {reason}"
         ) from error
-    fit(network, read_state(file), file, "the network of its card", "take both from the same run")
-    return Builtin(network.eval(), mean, std, card)
+    load_weights(network, read_state(file), file, "the network of its card", "take both from the same run")
+    return BuiltinNetwork(network.eval(), mean, std, card)
 
 
 def _file(name: str) -> Path:

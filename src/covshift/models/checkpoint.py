@@ -15,11 +15,14 @@ from torch import Tensor, nn
 
 from covshift.support.errors import CovshiftError, plural
 
+StateDict = dict[str, Tensor]
+"""The tensors of a model by name, as `state_dict()` returns them."""
+
 _WRAPPERS = ("state_dict", "model_state_dict", "model", "net")
-"""Under which name a training script keeps the weights, beside its optimizer and the like."""
+"""Names under which training scripts keep the weights, beside their optimizer and the like."""
 
 _PREFIXES = ("module.", "_orig_mod.", "model.", "net.")
-"""What DataParallel, torch.compile and training scripts put before every name."""
+"""Prefixes that DataParallel, torch.compile and training scripts put before every name."""
 
 
 _SCALAR = np.float64().__reduce__()[0]
@@ -27,14 +30,14 @@ _SAFE: list[Any] = [
     *(_SCALAR, (_SCALAR, "numpy.core.multiarray.scalar"), np.dtype),
     *(type(np.dtype(kind)) for kind in ("f4", "f8", "i4", "i8")),
 ]
-"""Of NumPy, beside what `weights_only` allows: single numbers, as scripts keep the best accuracy beside the weights."""
+"""NumPy's types for single numbers, allowed as well: scripts keep the best accuracy beside the weights."""
 
 
 def read_state(path: Path) -> dict[str, Tensor]:
-    """Return the tensors of a checkpoint by name, out of whatever they are wrapped in.
+    """Return the tensors of a checkpoint by name, whatever they are wrapped in.
 
     Args:
-        path: a safetensors file, or what `torch.save` wrote; of the latter, only what `weights_only` allows.
+        path: a safetensors file, or one that `torch.save` wrote and that holds only what `weights_only` allows.
     """
     if not path.exists():
         raise CovshiftError(f"there is no checkpoint at {path}")
@@ -78,7 +81,7 @@ def _read_safetensors(path: Path) -> object:
 def _read_torch(path: Path) -> object:
     try:
         with warnings.catch_warnings(), torch.serialization.safe_globals(_SAFE):
-            warnings.simplefilter("ignore")  # of torch, about TorchScript; the error says the same
+            warnings.simplefilter("ignore")  # torch warns of TorchScript, and our error says the same
             return torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
         more = re.search(r"(?:GLOBAL|class) `?([\w.]+)", str(error))
@@ -88,27 +91,27 @@ def _read_torch(path: Path) -> object:
             f"{path} holds more than weights ({more[1]}), and loading that could run any code; where you trust it, "
             "load it yourself and save model.state_dict() alone"
         ) from error
-    except Exception as error:  # torch lets the errors of zip, pickle and its own reader through
+    except Exception as error:  # torch passes on the errors of zip, pickle and its own reader
         why = str(error).split("\n")[0]
         raise CovshiftError(f"{path} is not a whole checkpoint ({why}); fetch or save it again") from error
 
 
-def fit(
+def load_weights(
     module: nn.Module, state: Mapping[str, Tensor], path: Path, arch: str, advice: str = "give another arch="
 ) -> None:
-    """Load the weights of a checkpoint into a model, or say which of them do not fit."""
+    """Load the weights of a checkpoint into a model; raise a `CovshiftError` that lists those that do not fit."""
     own = module.state_dict()
     state = without_prefix(state, own)
     wrong = {key: tensor for key, tensor in state.items() if key in own and tensor.shape != own[key].shape}
     # Checkpoints of old versions of torch have no such counters, and in eval mode nothing reads them.
     counters = {key: tensor for key, tensor in own.items() if key.endswith("num_batches_tracked")}
     fitting = counters | {key: tensor for key, tensor in state.items() if key not in wrong}
-    # Modules that changed their layout ask for its version, which most checkpoints do not tell.
+    # Modules that changed their layout ask for its version, which most checkpoints do not record.
     versioned = type(own)(fitting)
     versioned._metadata = own._metadata  # type: ignore[attr-defined]
     try:
         missing, unexpected = module.load_state_dict(versioned, strict=False)
-    except (RuntimeError, ValueError, KeyError) as error:  # of modules that load in a way of their own
+    except (RuntimeError, ValueError, KeyError) as error:  # from modules that load in a way of their own
         raise CovshiftError(f"{path} does not fit {arch}: {error}") from error
     missing = [key for key in missing if key not in wrong]
     if not (missing or unexpected or wrong):
@@ -134,7 +137,7 @@ def without_prefix(state: Mapping[str, Tensor], own: Iterable[str]) -> dict[str,
 
 
 def classes_in(state: Mapping[str, Tensor], module: nn.Module, usual: int) -> int:
-    """Return for how many classes a checkpoint is, seen by the layer that has `usual` outputs in the model.
+    """Return the number of classes of a checkpoint, taken from the layer that has `usual` outputs in the model.
 
     >>> classes_in({"weight": torch.zeros(10, 4)}, nn.Linear(4, 1000), usual=1000)
     10

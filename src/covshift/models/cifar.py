@@ -16,7 +16,7 @@ from covshift.support.errors import CovshiftError, unknown
 Norm = Literal["batch", "group", "fixup"]
 
 CHANNELS_PER_GROUP = 2
-"""In the first stage; later ones keep the number of groups, as in Wu & He (2018), where 32 share 64 channels."""
+"""Channels in a group of the first stage; later stages keep the number of groups, as in Wu & He (2018)."""
 
 
 class Block(nn.Module):
@@ -61,7 +61,7 @@ class ResNet(nn.Module):
         depth: 6n + 2 layers with n blocks in each stage: 20, 32, 44, 56, 110.
         width: Channels of the first stage; each further stage has twice as many.
         norm: "batch", "group", or "fixup" for none.
-        classes: How many logits.
+        classes: The number of logits.
     """
 
     def __init__(self, depth: int = 20, width: int = 16, norm: Norm = "batch", classes: int = 10) -> None:
@@ -107,7 +107,7 @@ def deepen(network: ResNet, depth: int) -> ResNet:
     True
 
     Args:
-        network: One with batch normalisation, if it is to change.
+        network: A network, with batch normalisation if it is to be deepened.
         depth: 6n + 2 layers, no fewer than it has.
     """
     few, many = len(network.blocks) // 3, depth // 6
@@ -128,7 +128,7 @@ def deepen(network: ResNet, depth: int) -> ResNet:
 
 
 class ScalarBias(nn.Module):
-    """One learned number, added to everything: what Fixup has where other networks normalise."""
+    """One learned number that is added to every value: Fixup has it where other networks normalise."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -151,7 +151,7 @@ def _shortcut(x: Tensor, like: Tensor) -> Tensor:
 
 
 def _initialise(network: ResNet, blocks: int) -> None:
-    """He's initialisation; Fixup's makes every block the identity and shrinks the others by the number of blocks."""
+    """Initialise as He; Fixup makes every block the identity and shrinks the others by the number of blocks."""
     for module in network.modules():
         if isinstance(module, nn.Conv2d):
             nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from covshift.models.base import Model
 from covshift.models.builtin import open_weights
-from covshift.models.checkpoint import fit, read_state
+from covshift.models.checkpoint import load_weights, read_state
 from covshift.models.from_builtin import as_model
 from covshift.models.open import open_architecture
 from covshift.models.query import KEYS
@@ -29,6 +29,6 @@ def load(uri: Uri) -> Model:
         raise CovshiftError("expected classes from 1 on, got 0")
     state = read_state(path)
     model = open_architecture(uri.query["arch"], state, classes)
-    fit(model.module, state, path, model.uri)
+    load_weights(model.module, state, path, model.uri)
     model.uri = f"file:{uri.name}?arch={model.uri}" + (f"&classes={classes}" if classes else "")
     return model

@@ -5,7 +5,7 @@ from types import ModuleType
 from torch import nn
 
 from covshift.models.base import Model
-from covshift.models.open import State
+from covshift.models.checkpoint import StateDict
 from covshift.models.preprocess import IMAGENET, Preprocess
 from covshift.models.query import KEYS
 from covshift.support.errors import CovshiftError, unknown
@@ -13,11 +13,11 @@ from covshift.support.plugins import failed, import_users
 from covshift.support.uri import Uri
 
 AS_IT_IS = IMAGENET.with_(size=0, resize=0)
-"""Where a factory says nothing of preprocessing: ImageNet's mean and std, and images as large as they are."""
+"""Preprocessing where a factory gives none: ImageNet's mean and std, and images as large as they are."""
 
 
 def load(uri: Uri) -> Model:
-    """Open what the factory returns: a module, a pair of module and `Preprocess`, or a `Model`."""
+    """Return the factory's result as a `Model`: a module, a pair of module and `Preprocess`, or a `Model`."""
     uri.check_query(*KEYS)
     module_name, colon, name = uri.name.partition(":")
     if not (module_name and colon and name):
@@ -33,10 +33,10 @@ def load(uri: Uri) -> Model:
     return Model(text, module, preprocess)
 
 
-def architecture(uri: Uri, state: State, classes: int | None) -> Model:
-    """Return what the factory builds: it decides itself how many classes that has."""
+def architecture(uri: Uri, state: StateDict, classes: int | None) -> Model:
+    """Return the model that the factory builds; the factory itself decides on the number of classes."""
     if classes is not None:
-        raise CovshiftError(f"classes= says nothing to {uri.text}; let the function build the model for {classes}")
+        raise CovshiftError(f"classes= has no effect on {uri.text}; let the function build the model for {classes}")
     return load(uri)
 
 

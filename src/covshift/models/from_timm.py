@@ -7,9 +7,8 @@ from typing import Any, cast
 from torch import nn
 
 from covshift.models.base import Model
-from covshift.models.checkpoint import classes_in
+from covshift.models.checkpoint import StateDict, classes_in
 from covshift.models.from_torchvision import NONE  # which imports torchvision, our way, before timm does
-from covshift.models.open import State
 from covshift.models.preprocess import Preprocess
 from covshift.models.query import KEYS
 from covshift.models.untrained import untrained
@@ -30,7 +29,7 @@ def names() -> list[str]:
 
 
 def family(name: str) -> str:
-    """Return the module that holds the model."""
+    """Return the family of a model: the name of timm's module that defines it."""
     return str(timm.model_entrypoint(name).__module__.rpartition(".")[2])
 
 
@@ -59,7 +58,7 @@ def load(uri: Uri) -> Model:
     return Model(f"timm:{name}", module, preprocess)
 
 
-def architecture(uri: Uri, state: State, classes: int | None) -> Model:
+def architecture(uri: Uri, state: StateDict, classes: int | None) -> Model:
     """Return the model without its weights, with as many classes as the checkpoint has."""
     uri.check_query(*KEYS)
     name, config, trained = _resolve(uri)

@@ -9,8 +9,7 @@ import torch
 from torch import nn
 
 from covshift.models.base import Model
-from covshift.models.checkpoint import classes_in, read_state
-from covshift.models.open import State
+from covshift.models.checkpoint import StateDict, classes_in, read_state
 from covshift.models.preprocess import IMAGENET, Preprocess
 from covshift.models.query import KEYS
 from covshift.models.untrained import untrained
@@ -19,7 +18,7 @@ from covshift.support.torchvision import torchvision
 from covshift.support.uri import Uri
 
 PAPER = "IMAGENET1K_V1"
-"""The weights that the paper uses, and the default where a model has them."""
+"""Name of the weights that the paper uses, and the default where a model has them."""
 
 NONE = "none"
 
@@ -39,7 +38,7 @@ def weights_of(name: str) -> list[str]:
 
 
 def family(name: str) -> str:
-    """Return the module that holds the model."""
+    """Return the family of a model: the name of torchvision's module that defines it."""
     return str(torchvision.models.get_model_builder(name).__module__.rpartition(".")[2])
 
 
@@ -60,7 +59,7 @@ def load(uri: Uri) -> Model:
     return Model(f"torchvision:{name}/{weights.name}", _download(name, weights), _preprocess(weights))
 
 
-def architecture(uri: Uri, state: State, classes: int | None) -> Model:
+def architecture(uri: Uri, state: StateDict, classes: int | None) -> Model:
     """Return the model without its weights, with as many classes, heads and patches as the checkpoint has."""
     uri.check_query(*KEYS)
     name, weights = _resolve(uri)

@@ -6,10 +6,10 @@ from typing import Any
 from torch import nn
 
 from covshift.models.base import Model
-from covshift.models.checkpoint import fit
+from covshift.models.checkpoint import load_weights
 from covshift.models.query import KEYS
 from covshift.models.untrained import untrained
-from covshift.models.zoo import ENTRIES, find
+from covshift.models.zoo import ENTRIES, find_entry
 from covshift.models.zoo.fetch import fetch
 from covshift.support.errors import CovshiftError
 from covshift.support.uri import Uri, escape
@@ -22,22 +22,22 @@ def names() -> list[str]:
 
 def family(name: str) -> str:
     """Return the family of architectures that a model belongs to."""
-    return find(name).family
+    return find_entry(name).family
 
 
 def build(name: str) -> nn.Module:
     """Return the model, for its counts."""
-    return find(name).build()
+    return find_entry(name).build()
 
 
 def weights_of(name: str) -> list[str]:
     """Return the published files, if there are any."""
-    return [file.name for file in find(name).files]
+    return [file.name for file in find_entry(name).files]
 
 
 def about(name: str) -> dict[str, Any]:
-    """Return where the weights are, whose, and what they expect of images; what nobody has published is left out."""
-    entry = find(name)
+    """Return where the weights are, whose they are, and what images they expect; unpublished facts are left out."""
+    entry = find_entry(name)
     found = {
         "address": [file.by_hand for file in entry.files] or [entry.page] * bool(entry.page),
         "sha256": [file.sha256 for file in entry.files if file.sha256],
@@ -53,13 +53,13 @@ def about(name: str) -> dict[str, Any]:
 def load(uri: Uri) -> Model:
     """Return the model with its published weights, or with those of a file in the same layout."""
     uri.check_query("file", *KEYS)
-    entry = find(uri.name)
+    entry = find_entry(uri.name)
     named = uri.query.get("file")
     path = Path(named).expanduser() if named else fetch(entry)
     try:
         state = entry.rename(entry.read(path))
         module = untrained(entry.build)
-        fit(module, state, path, f"zoo:{entry.name}", "it may be of another model")
+        load_weights(module, state, path, f"zoo:{entry.name}", "it may be of another model")
     except CovshiftError as error:
         if named:
             raise

@@ -23,7 +23,9 @@ def imagenet_resnet(depth: int, norm: Norm, classes: int = 1000) -> nn.Module:
         raise CovshiftError(f"expected a depth of {', '.join(map(str, BLOCKS))}, got {depth}")
     if norm == "fixup":
         return FixupResNet(BLOCKS[depth], classes)
-    from covshift.support.torchvision import torchvision  # takes a second, and the CIFAR networks do without
+    from covshift.support.torchvision import (
+        torchvision,  # the import takes a second, and the CIFAR networks do not need it
+    )
 
     layers: dict[str, Callable[[int], nn.Module]] = {
         "batch": nn.BatchNorm2d,
@@ -84,7 +86,7 @@ class FixupResNet(nn.Module):
 
 
 def _initialise(network: FixupResNet, blocks: int) -> None:
-    """He's initialisation, the first two convolutions of a block smaller by its number of blocks, the last zero."""
+    """Initialise as He, a block's first two convolutions smaller by the number of blocks, its last one zero."""
     for module in network.modules():
         if isinstance(module, nn.Conv2d):
             nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")

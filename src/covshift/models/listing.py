@@ -12,7 +12,7 @@ from covshift.support.errors import CovshiftError
 from covshift.support.progress import progress_bar
 
 
-class Row(NamedTuple):
+class ListedModel(NamedTuple):
     """A model that can be opened, with the columns of the paper's table of models."""
 
     uri: str
@@ -23,18 +23,18 @@ class Row(NamedTuple):
     about: dict[str, Any] = {}  # noqa: RUF012
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the row as a dictionary, with what else a source knows of its models."""
+        """Return the row as a dictionary, with everything else that a source records about its models."""
         return {name: value for name, value in self._asdict().items() if name != "about"} | self.about
 
 
-def find(pattern: str | None = None) -> list[Row]:
-    """Return the models whose URI or name fits a shell pattern or, without stars, contains it.
+def find_models(pattern: str | None = None) -> list[ListedModel]:
+    """Return the models whose URI or name matches a shell pattern or, without stars, contains it.
 
-    timm's are thousands, and looked through only by a pattern that begins with "timm:".
+    timm has thousands of models, which are searched only if the pattern begins with "timm:".
 
-    >>> find("torchvision:resnet18")
-    [Row(uri='torchvision:resnet18', family='resnet', params=11689512, bn_params=9600, weights=['IMAGENET1K_V1'], \
-about={})]
+    >>> find_models("torchvision:resnet18")
+    [ListedModel(uri='torchvision:resnet18', family='resnet', params=11689512, bn_params=9600, weights=\
+['IMAGENET1K_V1'], about={})]
     """
     pattern = pattern or "*"
     sources = ("timm",) if pattern.startswith("timm:") else LISTED
@@ -44,14 +44,14 @@ about={})]
     found = [(f"{source}:{name}", name, room) for source, room in rooms.items() for name in room.names()]
     found = [entry for entry in found if _fits(entry[0], pattern)]
     if not found:
-        raise CovshiftError(f"no model fits {pattern!r}; try a pattern such as 'resnet*' or 'timm:resnet*'")
+        raise CovshiftError(f"no model matches {pattern!r}; try a pattern such as 'resnet*' or 'timm:resnet*'")
     rows = []
     with progress_bar("counting parameters", len(found)) as advance:
         for uri, name, room in found:
             counts = count(untrained(partial(room.build, name), shapes_only=True))
             weights = room.weights_of(name) if hasattr(room, "weights_of") else []
             about = room.about(name) if hasattr(room, "about") else {}
-            rows.append(Row(uri, room.family(name), *counts, weights, about))
+            rows.append(ListedModel(uri, room.family(name), *counts, weights, about))
             advance(1)
     return rows
 

@@ -4,9 +4,8 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import Protocol, cast
 
-from torch import Tensor
-
 from covshift.models.base import Model
+from covshift.models.checkpoint import StateDict
 from covshift.models.query import preprocessing
 from covshift.support.errors import CovshiftError, unknown
 from covshift.support.uri import Uri, parse
@@ -19,34 +18,33 @@ SOURCES = {
     "file": "covshift.models.from_file",
     "py": "covshift.models.from_python",
 }
-"""What a model's URI begins with, and the module that opens it, imported when it is needed.
+"""Sources by the word that a model's URI begins with, each with the module that opens it, imported when needed.
 
-A new source is a line here and a module with the functions of `Source`.
+A new source is a line here and a module with the functions of `ModelSource`.
 """
 
 LISTED = ("builtin", "torchvision", "zoo")
 """The sources whose models are listed unless another one is asked for."""
 
-State = dict[str, Tensor]
 
 _EXAMPLE = "torchvision:resnet50"
 
 
-class Source(Protocol):
-    """The functions that the modules of the table hold; one without `architecture` cannot be named by arch=."""
+class ModelSource(Protocol):
+    """The functions of a module in `SOURCES`; a source without `architecture` cannot be named by arch=."""
 
     def load(self, uri: Uri) -> Model:
         """Return the model with its weights; the query's settings of the preprocessing are not applied yet."""
 
-    def architecture(self, uri: Uri, state: State, classes: int | None) -> Model:
+    def architecture(self, uri: Uri, state: StateDict, classes: int | None) -> Model:
         """Return the model without its weights, made to take those of a checkpoint."""
 
 
-def source(uri: Uri) -> Source:
+def source(uri: Uri) -> ModelSource:
     """Return the module that opens a URI."""
     if uri.source not in SOURCES:
         raise unknown("model source", uri.source, SOURCES)
-    return cast(Source, import_module(SOURCES[uri.source]))
+    return cast(ModelSource, import_module(SOURCES[uri.source]))
 
 
 def open_model(
@@ -63,8 +61,8 @@ def open_model(
     Args:
         uri: `builtin:NAME`, `torchvision:NAME[/WEIGHTS]`, `timm:NAME`, `zoo:NAME`, `file:PATH?arch=URI` or
             `py:MODULE:FUNCTION`.
-        mean: overrides the preprocessing's, as the other keywords do; they come before what the URI's query says.
-        std: see `Preprocess`.
+        mean: the mean, in place of the preprocessing's own; this and the other keywords override the URI's query.
+        std: the standard deviation, as in `Preprocess`.
         size: the side of the crop; `resize` grows in proportion. 0 for no crop.
         resize: what the shorter side is resized to before the crop. 0 for no resizing.
         interpolation: the filter for resizing.
@@ -85,7 +83,7 @@ def open_model(
     return model
 
 
-def open_architecture(uri: str, state: State, classes: int | None = None) -> Model:
+def open_architecture(uri: str, state: StateDict, classes: int | None = None) -> Model:
     """Build the model that a URI names, for the weights of a checkpoint, which are not loaded into it yet."""
     parsed = parse(uri, "model", _EXAMPLE)
     opener = source(parsed)

@@ -21,18 +21,18 @@ FILTERS = {resampling.name.lower(): resampling for resampling in Image.Resamplin
 
 @dataclass(frozen=True)
 class Preprocess:
-    """What the weights of a model expect of an image.
+    """The preprocessing that the weights of a model expect.
 
     A picture that is `size` x `size` px already is taken as it is: the published 224-px files have been resized and
     cropped once, and doing it again would shift every result. Any other picture is resized and cropped as torchvision
     does it. Without `resize`, a picture smaller than the crop is enlarged until it fills it.
 
     Attributes:
-        resize: what the shorter side is resized to before the crop; None for no resizing.
+        resize: the length of the shorter side before the crop; None for no resizing.
         size: the side of the crop from the middle; None to leave pictures as large as they are.
-        interpolation: one of Pillow's filters: nearest, bilinear, bicubic, lanczos, box or hamming.
-        mean: of red, green and blue, with pixels from 0 to 1.
-        std: of red, green and blue.
+        interpolation: the filter of Pillow: nearest, bilinear, bicubic, lanczos, box or hamming.
+        mean: the mean of red, green and blue, with pixels from 0 to 1.
+        std: the standard deviation of red, green and blue.
         squash: whether both sides are resized to `resize`, whatever the shape of the picture.
 
     >>> IMAGENET.picture(Image.new("RGB", (500, 375))).shape
@@ -74,7 +74,7 @@ class Preprocess:
         resize: int | None = None,
         interpolation: str | None = None,
     ) -> "Preprocess":
-        """Return the same with some fields replaced; None leaves one as it is.
+        """Return a copy with some fields replaced; None leaves a field as it is.
 
         `size` alone keeps the share of the picture that the crop shows: `resize` grows in proportion. `size=0` and
         `resize=0` turn that step off.
@@ -149,7 +149,7 @@ class Preprocess:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        """Make it of what `as_dict` returned, for example from a JSON file."""
+        """Return the preprocessing that `as_dict` described, for example from a JSON file."""
         known = {field.name for field in fields(cls)}
         if not known - {"squash"} <= values.keys() <= known:
             raise CovshiftError(f"expected {', '.join(sorted(known))}, got {', '.join(sorted(map(str, values)))}")
@@ -170,4 +170,4 @@ def _listed(numbers: Sequence[object]) -> str:
 
 
 IMAGENET = Preprocess(256, 224, "bilinear", (0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
-"""What the weights that the paper uses expect."""
+"""The preprocessing of the weights that the paper uses."""

@@ -1,4 +1,4 @@
-"""What the query of a model's URI can say of its preprocessing: `torchvision:resnet50?size=256`."""
+"""Preprocessing in the query of a model's URI: `torchvision:resnet50?size=256`."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ from covshift.support.errors import CovshiftError
 from covshift.support.uri import Uri
 
 KEYS = ("mean", "std", "size", "resize", "interpolation")
-"""The same names as the keywords of `open_model`."""
+"""Keys of the query; the same names as the keywords of `open_model`."""
 
 
 def preprocessing(uri: Uri) -> dict[str, Any]:

@@ -12,8 +12,8 @@ def untrained(build: Callable[[], nn.Module], *, shapes_only: bool = False) -> n
     """Build a model with random values that do not depend on, and do not touch, the global generator.
 
     Args:
-        build: makes the model.
-        shapes_only: whether the model is only looked at, not run. That takes neither memory nor much time.
+        build: a function that makes the model.
+        shapes_only: whether the model is only inspected, not run, which takes neither memory nor much time.
 
     >>> untrained(lambda: nn.Linear(1000, 1000), shapes_only=True).weight.device
     device(type='meta')

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from covshift.bench.measure import Shift, measure, read_shift
+from covshift.bench.measure import Shift, measure_shift, read_shift
 from covshift.bench.summary import read_baseline
 from covshift.report.bundle import check_installed
 from covshift.report.criterion import criterion
@@ -101,7 +101,7 @@ def _shifts(results: Sequence[Result], images: int | None = None, *, progress: b
     notes = []
     for result in results:
         if images is not None:
-            shift = measure(result, images, progress=progress)
+            shift = measure_shift(result, images, progress=progress)
             if shift is None:
                 notes.append(f"{result.name} has no layer with statistics, so there is no distance to measure")
         else:

@@ -91,7 +91,7 @@ class Result:
 
     @property
     def images(self) -> tuple[object, ...]:
-        """What identifies the images of the run: two runs with the same have the same images."""
+        """The key that identifies the images of the run: two runs with the same key have the same images."""
         return (self.run.data_digest, self.image_count, self.subset_seed)
 
     @cached_property

@@ -44,10 +44,10 @@ def without_norm(result: Result) -> str:
 
 
 def large_scale(result: Result) -> bool:
-    """Whether the model was pre-trained on far more than ImageNet, by its name."""
+    """Return whether the model was pre-trained on far more than ImageNet, judged by its name."""
     return re.search(_LARGE, model_name(result).lower()) is not None
 
 
 def simclr(result: Result) -> bool:
-    """Whether this is one of SimCLR's models, by its name."""
+    """Return whether this is one of SimCLR's models, judged by its name."""
     return "simclr" in f"{model_name(result)} {result.name}".lower()

@@ -88,7 +88,7 @@ class Download(NamedTuple):
 
 
 def downloads(part: Table | Figure) -> list[Download]:
-    """Return what can be saved of a table or figure; the page's script reads data that a chart holds from the chart."""
+    """Return the files that a reader can save of a table or figure; the page's script reads a chart's own data."""
     if isinstance(part, Figure):
         name = f"{part.name}.csv"
         return [_download(name, part.as_csv()) if part.dataset is None else Download(name, "csv", "", part.dataset)]

@@ -8,7 +8,7 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from covshift.bench.settings import Settings
-from covshift.data.catalog import find
+from covshift.data.catalog import find_catalog_entry
 from covshift.models.untrained import untrained
 from covshift.models.zoo import ENTRIES
 from covshift.support.device import choose_device
@@ -28,7 +28,7 @@ def hours(runs: Mapping[str, Settings], cells: Mapping[str, int]) -> dict[str, f
 
 def images_per_cell(settings: Settings) -> int:
     """Return the number of images that pass through the model in a cell."""
-    entry = find(parse(settings.data, "data set", "imagenet:DIR").source)
+    entry = find_catalog_entry(parse(settings.data, "data set", "imagenet:DIR").source)
     known = (entry.images if entry else 0) or 10_000
     return min(known, settings.limit or known)
 
@@ -50,9 +50,9 @@ def _zoo_flops(name: str, size: int) -> float:
 
 @cache
 def _builtin_flops(name: str) -> float:
-    from covshift.models.builtin import open_builtin
+    from covshift.models.builtin import open_network
 
-    return _count(open_builtin(name).network, torch.zeros(1, 3, 32, 32))
+    return _count(open_network(name).network, torch.zeros(1, 3, 32, 32))
 
 
 def _count(module: torch.nn.Module, image: torch.Tensor) -> float:

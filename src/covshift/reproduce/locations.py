@@ -12,7 +12,7 @@ from covshift.reproduce.target import Job
 from covshift.support.errors import CovshiftError
 from covshift.support.uri import escape
 
-BUILTIN = "builtin"
+BUILTIN_DATA = "builtin"
 """The name of the miniature's data set in a `Job`."""
 
 
@@ -47,13 +47,13 @@ class Locations:
         """Return the settings of a run.
 
         Raises:
-            CovshiftError: if data or weights are missing; the message names the option that takes them.
+            CovshiftError: if data or weights are missing; the message names the setting that takes them.
         """
         shared = {"limit": self.limit, "device": self.device}
         return {"model": self._model(job), **self._data(job.data), **job.settings, **shared}
 
     def _model(self, job: Job) -> str:
-        if job.data == BUILTIN:
+        if job.data == BUILTIN_DATA:
             return f"builtin:{job.model}"
         entry = ENTRIES[job.model]
         if job.model in self.weights:
@@ -66,7 +66,7 @@ class Locations:
         return f"zoo:{job.model}"
 
     def _data(self, data: str) -> dict[str, Any]:
-        if data == BUILTIN:
+        if data == BUILTIN_DATA:
             return {"data": self.builtin}
         source = "imagenet-v2" if data.startswith("imagenet-v2-") else data
         folder = self.folders.get(source)

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from covshift.bench.methods import FULL, GRID_IMAGES, GRID_PRIORS, NONE, SCENARIOS, batch
 from covshift.corruptions import names
-from covshift.reproduce.locations import BUILTIN
+from covshift.reproduce.locations import BUILTIN_DATA
 from covshift.reproduce.paper_figures import published_grid
 from covshift.reproduce.target import Job, Metric, Number, Target
 
@@ -24,7 +24,7 @@ _MIDDLE_NOTE = "mean error in % at severity 3 on CIFAR-10; the paper's is mCE on
 
 def _on(model: str, *methods: str, holdout: bool = False) -> Job:
     corruptions = names("all") if holdout else names("test")
-    return Job(model, BUILTIN, {"methods": methods, "corruptions": corruptions, "clean": False})
+    return Job(model, BUILTIN_DATA, {"methods": methods, "corruptions": corruptions, "clean": False})
 
 
 def _on_middle(model: str, *methods: str) -> Job:
@@ -33,7 +33,7 @@ def _on_middle(model: str, *methods: str) -> Job:
 
 
 def _mixed(model: str, method: str) -> Job:
-    return Job(model, BUILTIN, {"methods": (method,), "corruptions": (), "clean": False, "mixed": True})
+    return Job(model, BUILTIN_DATA, {"methods": (method,), "corruptions": (), "clean": False, "mixed": True})
 
 
 def _robust() -> Target:

@@ -8,7 +8,7 @@ from covshift.bench.engines.where import HERE, Where
 from covshift.bench.results.store import Store, check_settings, holds_a_run
 from covshift.bench.settings import Settings
 from covshift.reproduce.locations import Locations
-from covshift.reproduce.side_by_side import numbers_table, write
+from covshift.reproduce.side_by_side import format_comparison, numbers_table
 from covshift.reproduce.target import Target, join
 from covshift.support.errors import CovshiftError, Stopped, plural
 
@@ -91,13 +91,13 @@ def reproduce(
         return Outcome("\n\n".join(status(where.folder(out / name)) for name in runs if name not in failed), failed)
     # What a run that failed has left there may be of other weights or data.
     rows = {name: Store(out / name).rows() for name in runs if name not in failed}
-    return Outcome(write([numbers_table(target, rows) for target in targets], form), failed)
+    return Outcome(format_comparison([numbers_table(target, rows) for target in targets], form), failed)
 
 
 def _announce(
     runs: dict[str, Settings], missing: dict[str, str], out: Path, where: Where, notify: Notify
 ) -> dict[str, Settings]:
-    """Report what cannot be run, and how long the rest takes; return the runs that are not done yet."""
+    """Report which runs cannot be made, and how long the others take; return the runs that are not done yet."""
     from covshift.reproduce.hours import hours
 
     for name, reason in missing.items():

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from covshift.bench.results.store import Row
 from covshift.reproduce.target import Target
 from covshift.support.tables import DECIMAL, Notation, Table, TableCell
-from covshift.support.writers import write as write_tables
+from covshift.support.writers import format_tables
 
 _DIFFERENCE = DECIMAL._replace(number=lambda value: f"{round(value, 1) + 0.0:+.1f}")
 _COLUMNS = ("row", "column", "ours", "paper", "difference")
@@ -29,7 +29,7 @@ def numbers_table(target: Target, rows: Mapping[str, list[Row]]) -> Table:
     return Table(target.name, target.title, _COLUMNS, tuple(lines), notes)
 
 
-def write(tables: Sequence[Table], form: str = "text") -> str:
+def format_comparison(tables: Sequence[Table], form: str = "text") -> str:
     """Return tables as one text: text, markdown, csv, latex or json."""
     if form == "json":
         documents = [
@@ -43,7 +43,7 @@ def write(tables: Sequence[Table], form: str = "text") -> str:
         )
         for table in tables
     ]
-    return write_tables(titled, form, others=["json"])
+    return format_tables(titled, form, others=["json"])
 
 
 def _cell(value: float | None, notation: Notation = DECIMAL) -> TableCell:

@@ -100,10 +100,10 @@ class Target:
 
     Attributes:
         name: e.g. "table1".
-        title: what it shows.
+        title: the title of the table or figure.
         jobs: the runs that it needs.
         numbers: what is computed from their rows.
-        note: what a reader has to know.
+        note: a remark for the reader.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""How far data have moved, what that costs, and how much of the source to keep."""
+"""Distances between source and target, the error that they cost, and how much of the source to keep."""
 
 from covshift.shift.covariance import Covariances, Gaussian, covariances
 from covshift.shift.distance import Distance, gaussian, jeffrey, wasserstein

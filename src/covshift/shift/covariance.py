@@ -5,23 +5,22 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from covshift.core.calling import call_model
 from covshift.core.moments import widen
 from covshift.core.places import NormLayer, Patterns, check_not_compiled, find_layers, not_finite
 from covshift.core.statistics import Statistics, fingerprint
-from covshift.core.wrappers import unwrap
-from covshift.models.base import Model, bare_module
+from covshift.core.wrappers import AnyModel, unwrap
 from covshift.support.errors import CovshiftError, plural
 
-_PIECE = 1 << 20  # values taken to double precision at a time
+_PIECE = 1 << 20  # number of values converted to double precision at a time
 _CHUNK = 64  # images at a time, where the data come as one tensor
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Gaussian:
-    """What a layer has seen of a domain: the number of values in a channel, their mean and their biased covariance."""
+    """The number of values in a channel that a layer has seen, their mean and their biased covariance."""
 
     count: int
     mean: Tensor
@@ -55,7 +54,7 @@ class Covariances(Mapping[str, Gaussian]):
 
 
 def covariances(
-    model: Model | nn.Module,
+    model: AnyModel,
     loader: Iterable[Any] | Tensor,
     *,
     statistics: Statistics | None = None,
@@ -76,7 +75,7 @@ def covariances(
     >>> covariances(net, torch.rand(10, 3, 8, 8))["1"].cov.shape
     torch.Size([8, 8])
     """
-    model = unwrap(bare_module(model))
+    model = unwrap(model)
     check_not_compiled(model)
     everything, wanted = find_layers(model), find_layers(model, layers)
     sums = {layer.path: _Sum() for layer in wanted}

@@ -1,4 +1,4 @@
-"""How far data have moved: distances between the statistics of a source and of a target, layer by layer."""
+"""Distances between the statistics of a source and of a target, layer by layer."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ class Distance:
     """A distance for every layer, and their average, which is what the paper's figures show.
 
     Attributes:
-        layers: from a layer's path to its distance.
+        layers: the distance of each layer, by path.
     """
 
     layers: Mapping[str, float]
@@ -42,8 +42,8 @@ def wasserstein(
     A layer's distance is the root of the sum over its channels. Layers that `target` has never seen are left out.
 
     Args:
-        source: where the data were; usually `Statistics.of(model)`.
-        target: where they are; `estimate(model, loader)`. For full covariances, give `covariances` of both.
+        source: the statistics of the source; usually `Statistics.of(model)`.
+        target: the statistics of the target; `estimate(model, loader)`. For full covariances, pass `covariances`.
         normalized: divide every channel by its standard deviation in the source, so that no layer counts for more
             because its numbers are larger.
         eps: a smaller variance of the source counts as this one when it is divided by, as it does in the layer itself.
@@ -76,8 +76,8 @@ def jeffrey(source: Statistics, target: Statistics, *, eps: float = EPS) -> Dist
     A layer's divergence is the sum over its channels.
 
     Args:
-        source: where the data were; usually `Statistics.of(model)`.
-        target: where they are; `estimate(model, loader)`.
+        source: the statistics of the source; usually `Statistics.of(model)`.
+        target: the statistics of the target; `estimate(model, loader)`.
         eps: a smaller variance, of either, counts as this one.
     """
     _check_eps(eps)
@@ -155,4 +155,4 @@ def _by_layer(source: Any, target: Any, between: Callable[[Tensor, Tensor, Tenso
 
 def _check_eps(eps: float) -> None:
     if not is_number(eps) or not eps >= 0:
-        raise CovshiftError(f"eps is a variance from 0, got {eps!r}")
+        raise CovshiftError(f"expected eps to be a variance from 0, got {eps!r}")

@@ -14,7 +14,7 @@ from covshift.support.errors import CovshiftError, is_number
 
 
 class Point(NamedTuple):
-    """Where a condition lies on the map."""
+    """The place of a condition on the map."""
 
     x: float
     y: float
@@ -26,10 +26,10 @@ def embed(
     """Map the statistics of conditions by t-SNE and the normalised Wasserstein distance over all layers together.
 
     Args:
-        conditions: from a name, such as "fog 3", to `estimate(model, loader)` on these images.
-        source: what the model was trained on, by whose spread distances are measured; `Statistics.of(model)`.
-        perplexity: about how many neighbours a condition has; by default 30, and fewer where there are few conditions.
-        seed: for ties and for the optimiser's random numbers.
+        conditions: the statistics of each condition, `estimate(model, loader)`, by a name such as "fog 3".
+        source: the statistics of the training data, in whose spread distances are measured; `Statistics.of(model)`.
+        perplexity: the approximate number of neighbours of a condition; by default 30, fewer for few conditions.
+        seed: the seed for ties and for the optimiser's random numbers.
 
     Returns:
         A point for each condition. Nearness means something; directions and long distances do not.
@@ -41,10 +41,12 @@ def embed(
     if perplexity is None:
         perplexity = min(30.0, (len(conditions) - 1) / 3)
     if not is_number(perplexity) or not 0 < perplexity < len(conditions):
-        raise CovshiftError(f"perplexity is above 0 and below the {len(conditions)} conditions, got {perplexity!r}")
+        raise CovshiftError(
+            f"expected perplexity above 0 and below the {len(conditions)} conditions, got {perplexity!r}"
+        )
     coordinates = np.stack([_coordinates(each, source) for each in conditions.values()])
     if not np.ptp(coordinates, axis=0).any():
-        raise CovshiftError("all conditions have the same statistics; there is nothing to tell apart on a map")
+        raise CovshiftError("all conditions have the same statistics; there is nothing to distinguish on a map")
     tsne = TSNE(init="pca", perplexity=perplexity, random_state=seed)
     points = tsne.fit_transform(coordinates)
     return {name: Point(float(x), float(y)) for name, (x, y) in zip(conditions, points, strict=True)}
@@ -52,7 +54,7 @@ def embed(
 
 def _coordinates(target: Statistics, source: Statistics) -> NDArray[np.float64]:
     """Return (μ_t/σ_s, σ_t/σ_s), between which the Euclidean distance is the normalised Wasserstein distance."""
-    seen_layers(source, target)  # complains where there are none; those that were not reached are where the source is
+    seen_layers(source, target)  # raises where there are none; those that were not reached are where the source is
     parts = []
     for path, moments in target.items():
         scale = widen(source[path].var).cpu().clamp(min=EPS).rsqrt()

@@ -11,31 +11,31 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from torch import nn
 
 from covshift.core.adapter import adapt
 from covshift.core.calling import call_model
 from covshift.core.policies import Batch
 from covshift.core.statistics import check_prior, digest
+from covshift.core.wrappers import AnyModel, module_of
 from covshift.corruptions import corrupt, names
-from covshift.models.base import Model, bare_module, preprocess_of
-from covshift.shift.forecast.observe import Batches, Labels, check_labels, check_logits, crop
+from covshift.models.base import preprocess_of
+from covshift.shift.forecast.observe import Batches, LabelsLike, as_labels, check_logits, crop_for_model
 from covshift.support.errors import CovshiftError
 from covshift.support.files import replacing
 from covshift.support.pixels import Images, MakeInput
 from covshift.support.progress import progress_bar
 
-GRID = tuple(2.0**power for power in range(11))
+PRIOR_GRID = tuple(2.0**power for power in range(11))
 """The values of N that are tried: 1, 2, 4 … 1024."""
 
 
-def best_prior(errors: Mapping[float, float]) -> float:
+def least_error_prior(errors: Mapping[float, float]) -> float:
     """Return the N with the least error; of those that tie, the smallest, which follows the images most.
 
     Args:
         errors: an error, or a sum of errors, for each N that was tried.
 
-    >>> best_prior({4: 0.25, 1: 0.5, 2: 0.25})
+    >>> least_error_prior({4: 0.25, 1: 0.5, 2: 0.25})
     2
     """
     if not errors:
@@ -45,7 +45,7 @@ def best_prior(errors: Mapping[float, float]) -> float:
 
 @dataclass(frozen=True)
 class Search:
-    """What a grid search found.
+    """The result of a grid search.
 
     Attributes:
         prior: the N with the least mean error over the holdout conditions; the smallest of those that tie.
@@ -57,12 +57,12 @@ class Search:
 
 
 def search(
-    model: Model | nn.Module,
+    model: AnyModel,
     images: Images,
-    labels: Labels,
+    labels: LabelsLike,
     size: int,
     *,
-    grid: Sequence[float] = GRID,
+    grid: Sequence[float] = PRIOR_GRID,
     corruptions: Sequence[str] | None = None,
     severities: Sequence[int] = (1, 3, 5),
     preprocess: MakeInput | None = None,
@@ -76,39 +76,39 @@ def search(
     Args:
         model: what `open_model` returned, or any classifier in eval mode.
         images: clean images; uint8, NumPy NHWC or torch NCHW.
-        labels: their classes.
-        size: n, how many images a statistical batch will have.
-        grid: the N to try.
-        corruptions: by default the four that ImageNet-C holds out for this.
-        severities: how strong they are.
-        preprocess: as for `Predictor.fit`; by default the model's own.
-        seed: another seed draws other noise.
-        batch: about how many images to run at a time.
+        labels: the classes of the images.
+        size: n, the number of images in a statistical batch.
+        grid: the values of N to try.
+        corruptions: the corruptions to search on; by default the four that ImageNet-C holds out for this.
+        severities: the severities of the corruptions.
+        preprocess: the preprocessing, as for `Predictor.fit`; by default the model's own.
+        seed: the seed of the noise.
+        batch: the approximate number of images to run at a time.
         cache: a JSON file that remembers the errors of searches done, so that the same one is not done again.
         progress: whether to show a progress bar when this takes long.
     """
-    module, preprocess = bare_module(model), preprocess_of(model, preprocess)
-    images = crop(images, preprocess)
-    truth, chosen = check_labels(labels, images), names("holdout") if corruptions is None else tuple(corruptions)
+    module, preprocess = module_of(model), preprocess_of(model, preprocess)
+    images = crop_for_model(images, preprocess)
+    truth, chosen = as_labels(labels, images), names("holdout") if corruptions is None else tuple(corruptions)
     if not chosen or not severities or not grid:
         raise CovshiftError("expected at least one holdout corruption, severity and prior to try, got none")
     for prior in grid:
         check_prior(prior)
     policies = {float(prior): Batch(prior=prior, size=size) for prior in grid}
     at_once = size * max(1, batch // size)
-    first = next(iter(Batches(images, preprocess, 2)))  # says what preprocess does
+    first = next(iter(Batches(images, preprocess, 2)))  # shows what preprocess returns
     settings = [digest(module), _digest(images, truth, first), size, sorted(policies), chosen, list(severities), seed]
     key = hashlib.sha256(json.dumps(settings).encode()).hexdigest()[:16]
     if (known := _read(cache).get(key)) is not None:
         return _found({float(prior): error for prior, error in known.items()})
     wrong = dict.fromkeys(policies, 0)
     cells = [(name, level) for name in chosen for level in severities]
-    with progress_bar("searching N", len(cells) * len(policies), show=progress) as advance, torch.inference_mode():
+    with progress_bar("searching N", len(cells) * len(policies), enabled=progress) as advance, torch.inference_mode():
         for name, level in cells:
-            shown = Batches(corrupt(images, name, level, seed=seed), preprocess, at_once)
+            batches = Batches(corrupt(images, name, level, seed=seed), preprocess, at_once)
             for prior, policy in policies.items():
                 with adapt(module, policy):
-                    answers = torch.cat([check_logits(call_model(module, part)).argmax(1) for part in shown])
+                    answers = torch.cat([check_logits(call_model(module, part)).argmax(1) for part in batches])
                 wrong[prior] += int((answers != truth).sum())
                 advance(1)
     errors = {prior: number / (len(cells) * len(truth)) for prior, number in wrong.items()}
@@ -119,7 +119,7 @@ def search(
 
 
 def _found(errors: dict[float, float]) -> Search:
-    return Search(best_prior(errors), errors)
+    return Search(least_error_prior(errors), errors)
 
 
 def _read(cache: str | os.PathLike[str] | None) -> dict[str, dict[str, float]]:
@@ -128,9 +128,9 @@ def _read(cache: str | os.PathLike[str] | None) -> dict[str, dict[str, float]]:
     try:
         found = json.loads(Path(cache).read_text())
     except (OSError, ValueError) as error:
-        raise CovshiftError(f"{cache} is no cache of searches ({error}); remove it or name another file") from error
+        raise CovshiftError(f"{cache} is not a cache of searches ({error}); remove it or name another file") from error
     if not isinstance(found, dict):
-        raise CovshiftError(f"{cache} is no cache of searches; remove it or name another file")
+        raise CovshiftError(f"{cache} is not a cache of searches; remove it or name another file")
     return found
 
 

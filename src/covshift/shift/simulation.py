@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple, get_args
 import numpy as np
 
 from covshift.core.statistics import Statistics
-from covshift.shift.theory import Array, Numbers, as_array, bounds, expected, layer_bounds
+from covshift.shift.theory import Doubles, Numbers, as_array, bounds, expected, layer_bounds
 from covshift.support.errors import CovshiftError, is_number, unknown
 
 Bound = Literal["lower", "upper"]
@@ -37,12 +37,12 @@ def best_prior(
     """Return the one N for all channels given that makes the sum of their errors E[W₂²] least.
 
     Args:
-        n: images in a batch.
+        n: the number of images in a batch.
         mu_s: mean of the source; this and the next three are numbers, or arrays of channels.
         var_s: variance of the source.
         mu_t: mean of the target.
         var_t: variance of the target.
-        by: which error: L or U of Proposition 1, or the expectation itself by Monte Carlo.
+        by: the error to minimise: L or U of Proposition 1, or the expectation itself by Monte Carlo.
         alpha: 1 - the confidence level of U.
         normalized: divide every channel's error by the variance of its source.
 
@@ -54,14 +54,14 @@ def best_prior(
     """
     _check(by, (*get_args(Bound), "expected"))
 
-    def error(priors: Array) -> Array:
+    def error(priors: Doubles) -> Doubles:
         shift = (mu_s, var_s, mu_t, var_t)
         column = priors.reshape(-1, *[1] * max(np.ndim(each) for each in shift))
         if by == "expected":
             value = expected(n, column, *shift, draws=_DRAWS, normalized=normalized).value
         else:
             value = getattr(bounds(n, column, *shift, alpha, normalized=normalized), by)
-        total: Array = value.reshape(len(priors), -1).sum(1)
+        total: Doubles = value.reshape(len(priors), -1).sum(1)
         return total
 
     return _least(error, n)
@@ -79,18 +79,18 @@ def best_layer_prior(
     """Return the one N for a whole model: the one with the least root of the bound, averaged over the layers.
 
     Args:
-        n: images in a batch.
-        source: what the model was trained on; `Statistics.of(model)`.
-        target: what it meets; `estimate(model, loader)`.
-        by: which bound of Proposition 1.
+        n: the number of images in a batch.
+        source: the statistics of the training data; `Statistics.of(model)`.
+        target: the statistics of the target; `estimate(model, loader)`.
+        by: the bound of Proposition 1 to minimise.
         alpha: 1 - the confidence level of U.
         normalized: divide every channel's bound by the variance of its source.
     """
     _check(by, get_args(Bound))
 
-    def error(priors: Array) -> Array:
+    def error(priors: Doubles) -> Doubles:
         each = layer_bounds(n, priors, source, target, alpha, normalized=normalized)
-        average: Array = np.mean([np.sqrt(getattr(bound, by)) for bound in each.values()], axis=0)
+        average: Doubles = np.mean([np.sqrt(getattr(bound, by)) for bound in each.values()], axis=0)
         return average
 
     return _least(error, n)
@@ -106,17 +106,17 @@ class Simulation:
         n: batch sizes.
         N: priors.
         lower: √L [shifts, ratios, n, N], in units of σ_s.
-        upper: √U, the same.
+        upper: √U, in the same shape and unit.
         best: the N, of all numbers, that makes L least [shifts, ratios, n].
     """
 
-    shifts: Array
-    ratios: Array
-    n: Array
-    N: Array
-    lower: Array
-    upper: Array
-    best: Array
+    shifts: Doubles
+    ratios: Doubles
+    n: Doubles
+    N: Doubles
+    lower: Doubles
+    upper: Doubles
+    best: Doubles
 
 
 def simulate(
@@ -143,8 +143,8 @@ def simulate(
     return Simulation(axes[0], axes[1], axes[2], axes[3], np.sqrt(lower), np.sqrt(upper), np.array(best))
 
 
-def _least(error: Callable[[Array], Array], n: float) -> Best:
-    """Look at N from 0 to infinity in steps of two, then ever closer around the best of these."""
+def _least(error: Callable[[Doubles], Doubles], n: float) -> Best:
+    """Search N from 0 to infinity in steps of two, then ever more finely around the best of these."""
     if not is_number(n):
         raise CovshiftError(f"expected n to be one number of images, got {n!r}")
     # Not at 0 for a single image, which cannot be normalised by itself; with all images, no prior is as good as any.

@@ -1,6 +1,6 @@
-"""Proposition 1 of the paper: how wrong normalisation is on average if n images are mixed with a prior of N.
+"""Proposition 1 of the paper: the expected error of normalisation if n images are mixed with a prior of N.
 
-σ̄² = N/(N+n) σ_s² + n/(N+n) σ̂_t² and μ̄ likewise, where μ̂_t and σ̂_t² are the moments of n draws from the target. The
+σ̄² = N/(N+n) σ_s² + n/(N+n) σ̂_t² and so for μ̄, where μ̂_t and σ̂_t² are the moments of n draws from the target. The
 error is E[W₂²], the expected squared Wasserstein distance between μ̄, σ̄² and the true μ_t, σ_t². All but E[σ̄] in it has
 a closed form; `bounds` bounds that one term, `expected` samples it.
 """
@@ -15,7 +15,7 @@ from covshift.core.statistics import Statistics
 from covshift.shift.distance import EPS, seen_layers
 from covshift.support.errors import CovshiftError, is_number
 
-Array = NDArray[np.float64]
+Doubles = NDArray[np.float64]
 Numbers = ArrayLike | torch.Tensor
 _AT_ONCE = 1 << 22  # values sampled at a time
 
@@ -23,15 +23,15 @@ _AT_ONCE = 1 << 22  # values sampled at a time
 class Bounds(NamedTuple):
     """L ≤ E[W₂²] ≤ U."""
 
-    lower: Array
-    upper: Array
+    lower: Doubles
+    upper: Doubles
 
 
 class Expectation(NamedTuple):
     """A Monte-Carlo estimate of E[W₂²] and its standard error."""
 
-    value: Array
-    error: Array
+    value: Doubles
+    error: Doubles
 
 
 def bounds(
@@ -68,7 +68,7 @@ def bounds(
     from scipy.special import chdtri
 
     if not is_number(alpha) or not 0 < alpha < 1:
-        raise CovshiftError(f"alpha is between 0 and 1, such as 0.05, got {alpha!r}")
+        raise CovshiftError(f"expected alpha between 0 and 1, such as 0.05, got {alpha!r}")
     given = _check(n, N, mu_s, var_s, mu_t, var_t)
     n_, N_, _, var_s_, _, var_t_ = given
     lower = (np.sqrt(var_t_) - _typical(given)) ** 2 + _of_the_mean(given)
@@ -107,8 +107,8 @@ def expected(
         var_s: variance of the source.
         mu_t: mean of the target.
         var_t: variance of the target.
-        draws: how many batches to draw.
-        seed: another seed draws others.
+        draws: the number of batches to draw.
+        seed: the seed of the draws.
         normalized: divide by the variance of the source.
         eps: a smaller variance of the source counts as this one when it is divided by.
 
@@ -169,7 +169,7 @@ def layer_bounds(
     return {path: of(path) for path in seen_layers(source, target)}
 
 
-def _check(*numbers: Numbers) -> list[Array]:
+def _check(*numbers: Numbers) -> list[Doubles]:
     names = ("n", "N", "mu_s", "var_s", "mu_t", "var_t")
     arrays = [as_array(value, name) for value, name in zip(numbers, names, strict=True)]
     try:
@@ -193,7 +193,7 @@ def _check(*numbers: Numbers) -> list[Array]:
     return arrays
 
 
-def as_array(value: Numbers, name: str) -> Array:
+def as_array(value: Numbers, name: str) -> Doubles:
     """Return numbers as doubles, or raise an error that names them."""
     try:
         return np.asarray(value.detach().cpu() if isinstance(value, torch.Tensor) else value, np.float64)
@@ -201,34 +201,34 @@ def as_array(value: Numbers, name: str) -> Array:
         raise CovshiftError(f"expected {name} to be a number or an array, got {value!r}") from None
 
 
-def _brief(value: Array) -> str:
+def _brief(value: Doubles) -> str:
     ends = dict.fromkeys(f"{end:g}" for end in (value.min(), value.max())) if value.size else ["nothing"]
     return " to ".join(ends)
 
 
-def _weights(n: Array, N: Array) -> tuple[Array, Array]:
+def _weights(n: Doubles, N: Doubles) -> tuple[Doubles, Doubles]:
     """Return N/(N+n) and 1/(N+n), also where n or N is infinite."""
     with np.errstate(invalid="ignore"):
         return np.where(np.isinf(N), 1.0, N / (N + n)), 1 / (N + n)
 
 
-def _times(N: Array, var: Array) -> Array:
+def _times(N: Doubles, var: Doubles) -> Doubles:
     """Return N·σ², with ∞·0 = 0."""
     with np.errstate(invalid="ignore"):
         return np.where(var == 0, 0.0, N * var)
 
 
-def _of_the_mean(given: list[Array]) -> Array:
+def _of_the_mean(given: list[Doubles]) -> Doubles:
     """Return E[(μ̄ - μ_t)²]: the bias that the source brings, and the noise of the batch."""
     n, N, mu_s, _, mu_t, var_t = given
     source, share = _weights(n, N)
-    moved: Array = source**2 * (mu_t - mu_s) ** 2 + (1 - source) * share * var_t
+    moved: Doubles = source**2 * (mu_t - mu_s) ** 2 + (1 - source) * share * var_t
     return moved
 
 
-def _typical(given: list[Array]) -> Array:
+def _typical(given: list[Doubles]) -> Doubles:
     """Return √E[σ̄²]."""
     n, N, _, var_s, _, var_t = given
     source, share = _weights(n, N)
-    root: Array = np.sqrt(source * var_s + np.maximum(1 - source - share, 0) * var_t)
+    root: Doubles = np.sqrt(source * var_s + np.maximum(1 - source - share, 0) * var_t)
     return root

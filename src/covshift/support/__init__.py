@@ -1,1 +1,1 @@
-"""What every room may use, and that uses none of them."""
+"""Helpers that every room may use, and that use none of the rooms."""

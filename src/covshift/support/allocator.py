@@ -1,4 +1,4 @@
-"""What the C library does with freed memory: giving it back and asking for it again can take longer than the work."""
+"""Control over freed memory in the C library: returning it and requesting it again can take longer than the work."""
 
 import ctypes
 
@@ -17,13 +17,13 @@ def give_back_freed_memory() -> None:
 
 
 def keep_freed_memory() -> bool:
-    """Have this process keep what it frees for its next tensors; a matter for a command, which owns its process.
+    """Make this process keep freed memory for its next tensors; only a command, which owns its process, should.
 
     Otherwise glibc returns the memory of large tensors to the system and gets it back zeroed, page by page, for the
     next layer: small networks on a CPU spend up to a third of their time on that.
 
     Returns:
-        Whether the C library is one that can be told so.
+        Whether the C library supports this.
     """
     try:
         mallopt = ctypes.CDLL(None).mallopt

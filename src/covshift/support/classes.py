@@ -9,7 +9,7 @@ from covshift.support.errors import CovshiftError
 
 
 def restrict(logits: Tensor, among: Sequence[int] | None) -> Tensor:
-    """Return logits with which only these classes can be the answer; the others become minus infinity.
+    """Return logits in which only these classes can be the answer; those of all others are minus infinity.
 
     Args:
         logits: [images, classes].
@@ -25,7 +25,7 @@ def restrict(logits: Tensor, among: Sequence[int] | None) -> Tensor:
 
 
 def select(logits: Tensor, among: Sequence[int] | None) -> Tensor:
-    """Return the columns of these classes alone, for what must not meet an infinite logit.
+    """Return only the columns of these classes, for code that cannot work with infinite logits.
 
     >>> select(torch.tensor([[3.0, 1.0, 2.0]]), [1, 2])
     tensor([[1., 2.]])

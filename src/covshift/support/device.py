@@ -8,7 +8,7 @@ from covshift.support.errors import CovshiftError
 
 
 def choose_device(name: str) -> torch.device:
-    """The device of this name; `auto` is the fastest that there is.
+    """Return the device of this name; `auto` is the fastest one available.
 
     >>> choose_device("cpu")
     device(type='cpu')
@@ -17,15 +17,15 @@ def choose_device(name: str) -> torch.device:
         name = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
     try:
         device = torch.device(name)
-        torch.zeros(1, device=device).item()  # a device that cannot compute is no use, even if it is there
+        torch.zeros(1, device=device).item()  # a device may be present and still be unable to compute
     except (RuntimeError, AssertionError) as error:
         reason = str(error).splitlines()[0]
         raise CovshiftError(
-            f"expected a device that is there: auto, cpu, cuda or mps, got {name!r} ({reason})"
+            f"expected an available device, such as auto, cpu, cuda or mps, got {name!r} ({reason})"
         ) from error
     return device
 
 
 def cores() -> int:
-    """How many cores this process may use."""
+    """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

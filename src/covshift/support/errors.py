@@ -7,22 +7,27 @@ from numbers import Integral, Real
 
 
 class CovshiftError(Exception):
-    """Something a user can mend; the message says what was expected, what came and what to do."""
+    """An error that a user can fix; the message says what was expected, what came instead and what to do."""
 
 
 class Stopped(CovshiftError):  # noqa: N818
-    """The user pressed Ctrl-C; the message says what is kept and how to go on."""
+    """The end of a run by Ctrl-C; the message says what is kept and how to resume."""
+
+
+_LISTED = 40
+"""Number of known names that an error lists at most."""
 
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> CovshiftError:
-    """The error for a name that nobody knows, with the nearest known one.
+    """Return the error for an unknown name, which suggests the nearest known one.
 
     >>> unknown("corruption", "gausian_noise", ["fog", "gaussian_noise"])
     CovshiftError("unknown corruption 'gausian_noise'; did you mean 'gaussian_noise'?")
     """
     known = list(known)
     close = get_close_matches(str(name), known, n=1, cutoff=0.6)
-    hint = f"did you mean {close[0]!r}?" if close else f"known: {', '.join(known)}"
+    listed = [*known[:_LISTED], "…"] if len(known) > _LISTED else known
+    hint = f"did you mean {close[0]!r}?" if close else f"known: {', '.join(listed)}"
     return CovshiftError(f"unknown {kind} {name!r}; {hint}")
 
 
@@ -45,7 +50,7 @@ def _escaped(char: str) -> str:
 
 
 def is_number(value: object, *, whole: bool = False) -> bool:
-    """Whether this is a number, of Python or of NumPy.
+    """Return whether this is a number of Python or of NumPy.
 
     >>> is_number(2.5), is_number(2.5, whole=True), is_number("8")
     (True, False, False)
@@ -54,7 +59,7 @@ def is_number(value: object, *, whole: bool = False) -> bool:
 
 
 def plural(number: int, noun: str) -> str:
-    """A number of things in words.
+    """Return a number with its noun, in the plural where it is not 1.
 
     >>> plural(1, "layer"), plural(20, "layer"), plural(2, "class")
     ('1 layer', '20 layers', '2 classes')

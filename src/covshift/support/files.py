@@ -18,9 +18,9 @@ _ADDED = 64
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """A file name to write to, which becomes `path`, whose folder is made, in one step when all went well.
+    """Yield a temporary file name, which becomes `path` in one step if the block succeeds; its folder is created.
 
-    Processes and threads that write the same file at the same time do not meet: one of them comes last.
+    Processes and threads that write the same file at the same time do not disturb each other: the last one wins.
 
     >>> import tempfile
     >>> folder = Path(tempfile.mkdtemp())
@@ -29,7 +29,7 @@ def replacing(path: Path) -> Iterator[Path]:
     >>> [file.name for file in folder.iterdir()]
     ['note.txt']
     """
-    # No suffix that a reader of pictures would take for one, should a killed run leave it behind.
+    # Not a suffix of pictures: a killed run may leave the file behind, and nobody should read it as one.
     part = path.with_name(f".{_short(path.name)}.{os.getpid()}-{threading.get_ident()}.part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

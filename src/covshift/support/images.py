@@ -14,10 +14,10 @@ from covshift.support.errors import CovshiftError
 from covshift.support.files import replacing
 
 SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp"})
-"""What counts as a picture in a folder; the same as in torchvision's ImageFolder."""
+"""Suffixes of the files in a folder that count as pictures; the same as in torchvision's ImageFolder."""
 
 FORMATS = ("JPEG", "PNG", "PPM", "BMP", "TIFF", "WEBP")
-"""What is decoded, whatever a file is called; others, such as EPS, would start foreign programs."""
+"""Formats that are decoded, whatever a file is called; others, such as EPS, would start other programs."""
 
 LIMIT = "COVSHIFT_MAX_PIXELS"
 """The environment variable with the largest number of pixels that a picture may have."""
@@ -28,13 +28,13 @@ MOST_PIXELS = 89_478_485
 LOSSLESS = {".png": "PNG", ".bmp": "BMP", ".tif": "TIFF", ".tiff": "TIFF", ".ppm": "PPM"}
 
 SMALLEST = 16
-"""Pixels a side: what the corruptions need."""
+"""The smallest side, in pixels, that the corruptions can work with."""
 
 _WHITE_16 = 65_535
 
 
-def read(path: Path, *, crop: bool) -> Array:
-    """A picture as uint8 RGB; with `crop`, its shorter side resized to 256 px and the middle 224 x 224 px cut out."""
+def read_image(path: Path, *, crop: bool) -> Array:
+    """Return a picture as uint8 RGB; with `crop`, resized to a shorter side of 256 px and cropped to 224 x 224 px."""
     picture = open_rgb(path)
     if not crop and min(picture.size) < SMALLEST:
         raise CovshiftError(
@@ -67,12 +67,12 @@ def _opened(path: Path) -> Iterator[Image.Image]:
                     f"set {LIMIT} to allow more"
                 )
             yield opened
-    except Exception as error:  # a decoder raises whatever a damaged or malicious file makes it hit upon
+    except Exception as error:  # a damaged or malicious file can make a decoder raise anything
         raise CovshiftError(f"cannot read the picture {path} ({error or type(error).__name__})") from error
 
 
 def _most_pixels() -> int:
-    """Return how many pixels a picture may have; Pillow's own limit is raised with ours."""
+    """Return the number of pixels that a picture may have; Pillow's own limit is raised with ours."""
     text = os.environ.get(LIMIT)
     if text is None:
         return MOST_PIXELS
@@ -99,7 +99,7 @@ def rgb(picture: Image.Image) -> Image.Image:
 
 
 def short_side(picture: Image.Image, short: int) -> tuple[int, int]:
-    """Width and height of a picture whose shorter side becomes `short`, rounded as torchvision's Resize does."""
+    """Return width and height of a picture resized to a shorter side of `short`, rounded as in torchvision's Resize."""
     width, height = picture.size
     return (short, int(short * height / width)) if width <= height else (int(short * width / height), short)
 
@@ -107,7 +107,7 @@ def short_side(picture: Image.Image, short: int) -> tuple[int, int]:
 def middle(
     picture: Image.Image, short: int, side: int, resample: Image.Resampling = Image.Resampling.BILINEAR
 ) -> Image.Image:
-    """Torchvision's Resize(short) and CenterCrop(side); where `short` is below `side`, with its black border."""
+    """Apply torchvision's Resize(short) and CenterCrop(side), with its black border where `short` is below `side`."""
     width, height = picture.size
     wide, high = short_side(picture, short)
     left, top = _margin(wide, side), _margin(high, side)
@@ -121,12 +121,12 @@ def middle(
 
 
 def _margin(length: int, side: int) -> int:
-    """What is cut off before the middle; negative where the middle is larger than the picture."""
+    """Return the width that is cut off before the middle; negative where the middle is larger than the picture."""
     return round((length - side) / 2) if length >= side else -((side - length) // 2)
 
 
-def write(image: Array, path: Path, quality: int | None) -> None:
-    """Save as JPEG of this quality (4:2:0, optimised) or, without one, in the lossless format of the suffix."""
+def write_image(image: Array, path: Path, quality: int | None) -> None:
+    """Write an image as JPEG of this quality (4:2:0, optimised) or, without one, in the suffix's lossless format."""
     content = io.BytesIO()
     if quality is not None:
         Image.fromarray(image).save(content, "JPEG", quality=quality, optimize=True, subsampling="4:2:0")
@@ -144,7 +144,7 @@ def check_quality(quality: int) -> None:
 
 
 def check_lossless(path: Path) -> str:
-    """The suffix of a picture's name, or an error where it stands for no lossless format."""
+    """Return the suffix of a picture's name, or raise a `CovshiftError` unless it is that of a lossless format."""
     if path.suffix.lower() not in LOSSLESS:
         known = ", ".join(LOSSLESS)
         raise CovshiftError(f"expected a name that ends in .jpg, .jpeg, {known}, got {path}")

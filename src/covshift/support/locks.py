@@ -1,4 +1,4 @@
-"""Locks between processes, which the system lets go of when their holder dies.
+"""Locks between processes, which the system releases when their holder dies.
 
 Where there is `fcntl`, the bytes of one file are as many locks, so that processes share the work of a folder. Elsewhere
 (Windows) the `filelock` package, which torch brings along, locks the folder as a whole, for one process at a time.
@@ -25,10 +25,10 @@ class Locks(Protocol):
 
     @contextmanager
     def hold(self, number: int, *, wait: bool = True) -> Iterator[bool]:
-        """Hold one of the locks; yield whether it could be had."""
+        """Hold one of the locks for a block; yield whether it could be acquired."""
 
     def enter(self) -> bool:
-        """Count this process in for as long as it lives; return whether it is the only one. Hold a lock meanwhile."""
+        """Register this process for as long as it lives; return whether it is the only one. Hold a lock meanwhile."""
 
 
 def locks(file: Path) -> Locks:
@@ -38,7 +38,7 @@ def locks(file: Path) -> Locks:
 
 @contextmanager
 def only_process(file: Path) -> Iterator[None]:
-    """Wait until no other process is in this block with the same file; a process that dies lets go."""
+    """Wait until no other process is in this block with the same file; a process that dies releases its lock."""
     from filelock import FileLock  # not at import: it warns of systems that have no lock at all
 
     with FileLock(file):
@@ -56,7 +56,7 @@ class _ByteLocks:
     def hold(self, number: int, *, wait: bool = True) -> Iterator[bool]:
         try:
             if self._opened is None:
-                # Kept open: closing any handle of a file lets go of all locks that the process has on it.
+                # Kept open: closing any handle of a file releases all locks that the process has on it.
                 self._opened = os.open(self._file, os.O_RDWR | os.O_CREAT, 0o644)
             fcntl.lockf(self._opened, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB), 1, number)
         except BlockingIOError:
@@ -81,7 +81,7 @@ class _ByteLocks:
 
 
 class _OneWriter:
-    """A file that is one lock: who has it has all numbers, until the last of its objects in this process is gone."""
+    """A file that is one lock: its holder has all numbers, until the last of its objects in this process is gone."""
 
     def __init__(self, file: Path) -> None:
         from filelock import FileLock

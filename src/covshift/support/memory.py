@@ -1,4 +1,4 @@
-"""Amounts of memory: what a user writes, and what there is."""
+"""Amounts of memory: as a user writes them, and as a device has them free."""
 
 import re
 from pathlib import Path
@@ -7,11 +7,11 @@ import torch
 
 from covshift.support.errors import CovshiftError
 
-_SMALL_MACHINE = 8 * 2**30  # bytes, where the machine does not say what it has
+_SMALL_MACHINE = 8 * 2**30  # bytes, where the machine does not report its memory
 
 
 def parse_bytes(size: float | str) -> float:
-    """A number of bytes from a number or from words.
+    """Return the number of bytes that a number, or a text such as "4 GiB", stands for.
 
     >>> parse_bytes("1.5 GiB"), parse_bytes("200MB")
     (1610612736.0, 200000000.0)
@@ -28,7 +28,7 @@ def parse_bytes(size: float | str) -> float:
 
 
 def free_memory(device: torch.device) -> float:
-    """How many bytes the device, or for a CPU the machine, has free."""
+    """Return the number of bytes that the device, or for a CPU the machine, has free."""
     if device.type == "cuda":
         return float(torch.cuda.mem_get_info(device)[0])
     try:

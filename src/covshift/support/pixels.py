@@ -1,6 +1,7 @@
 """Batches of images in memory: uint8, NumPy NHWC or torch NCHW; the two layouts that every function takes."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,7 +15,7 @@ Images = NDArray[np.uint8] | Tensor
 
 
 MakeInput = Callable[[Tensor], Tensor]
-"""A function that makes a model's input of a batch of uint8 images, torch NCHW."""
+"""A function that turns a batch of uint8 images, torch NCHW, into a model's input."""
 
 
 def is_pixels(images: object) -> bool:
@@ -48,6 +49,34 @@ def to_nchw(images: Images) -> Tensor:
     if isinstance(images, Tensor):
         return images
     return torch.from_numpy(np.moveaxis(images, -1, 1).copy())
+
+
+class PixelBatches:
+    """Images in memory as batches of a model's input, made one at a time, as often as they are asked for.
+
+    Args:
+        images: uint8, NumPy NHWC or torch NCHW; or, as a torch tensor of floats, the model's input itself.
+        preprocess: makes the model's input of uint8 images, torch NCHW; None where the model does.
+        size: the number of images in a batch.
+    """
+
+    def __init__(self, images: Any, preprocess: MakeInput | None, size: int) -> None:
+        if not (isinstance(images, Tensor) and images.is_floating_point() and images.ndim == 4):
+            check_pixels(images)
+        self._images: Images = images
+        self._preprocess = preprocess
+        self._size = size
+
+    def __len__(self) -> int:
+        return -(-len(self._images) // self._size)
+
+    def __iter__(self) -> Iterator[Tensor]:
+        for start in range(0, len(self._images), self._size):
+            part = self._images[start : start + self._size]
+            if isinstance(part, Tensor) and part.is_floating_point():
+                yield part
+            else:
+                yield to_nchw(part) if self._preprocess is None else self._preprocess(to_nchw(part))
 
 
 def check_pixels(images: object) -> None:

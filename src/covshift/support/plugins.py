@@ -14,7 +14,7 @@ def import_users(name: str, what: str) -> ModuleType:
 
     Args:
         name: the module, e.g. `mine` or `package.module`.
-        what: what it is imported for, as errors say it.
+        what: the purpose of the import, for error messages.
     """
     here = str(Path.cwd())
     if here not in sys.path:
@@ -35,7 +35,7 @@ def import_users(name: str, what: str) -> ModuleType:
 
 
 def load_plugins(modules: Iterable[str]) -> None:
-    """Import the modules in which users register corruptions and methods; a second time, nothing happens."""
+    """Import the modules in which users register corruptions and methods; each module is imported once."""
     for name in modules:
         if not isinstance(name, str) or not all(part.isidentifier() for part in name.split(".")):
             raise CovshiftError(f"expected a Python module such as mine or package.module as a plugin, got {name!r}")
@@ -43,11 +43,11 @@ def load_plugins(modules: Iterable[str]) -> None:
 
 
 def is_same_code(first: object, second: object) -> bool:
-    """Whether two functions or classes are the same lines: of a module that is imported again, or reloaded."""
+    """Return whether two functions or classes come from the same lines, of a module that was imported twice."""
     names = ("__module__", "__qualname__")
     return first is second or all(getattr(first, name, None) == getattr(second, name, "") for name in names)
 
 
 def failed(what: str, how: str, error: Exception) -> CovshiftError:
-    """Return the error for users' code that raised another one."""
+    """Return the error for users' code that raised an error of its own."""
     return CovshiftError(f"{what} {how}: {type(error).__name__}: {error}")

@@ -15,35 +15,35 @@ _PATIENCE = 2.0  # seconds
 
 
 class _Rate(ProgressColumn):
-    """Steps a second."""
+    """A column with the number of steps per second."""
 
     def render(self, task: Task) -> Text:
         return Text(f"{task.speed:.3g}/s" if task.speed else "", style="progress.data.speed")
 
 
 @contextmanager
-def progress_bar(title: str, total: float | None, *, show: bool = True) -> Iterator[Callable[[float], None]]:
-    """Give a function that moves the bar on; the bar appears on a terminal's stderr once the user has waited.
+def progress_bar(title: str, total: float | None, *, enabled: bool = True) -> Iterator[Callable[[float], None]]:
+    """Yield a function that advances the bar, which appears on a terminal's stderr after two seconds.
 
     >>> with progress_bar("counting", 3) as advance:
     ...     advance(1)
     """
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), _Rate(), TimeRemainingColumn())
-    bar = Progress(*columns, console=console, transient=True, disable=not (show and console.is_terminal))
+    bar = Progress(*columns, console=console, transient=True, disable=not (enabled and console.is_terminal))
     task = bar.add_task(escape(printable(title)), total=total)
     begun = time.monotonic()
-    shown = False
+    started = False
 
     def advance(steps: float) -> None:
-        nonlocal shown
+        nonlocal started
         bar.advance(task, steps)
-        if not shown and time.monotonic() - begun > _PATIENCE:
+        if not started and time.monotonic() - begun > _PATIENCE:
             bar.start()
-            shown = True
+            started = True
 
     try:
         yield advance
     finally:
-        if shown:
+        if started:
             bar.stop()

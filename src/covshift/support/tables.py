@@ -9,7 +9,7 @@ CHANGE = "Δ"
 
 
 def signed(share: float) -> str:
-    """Return a share as points with their sign.
+    """Return a share as percentage points with their sign.
 
     >>> signed(-0.123), signed(-0.0001)
     ('-12.3', '+0.0')
@@ -28,7 +28,7 @@ def bound(share: float) -> str:
 
 
 class Notation(NamedTuple):
-    """How a cell writes its number, and the ends of its interval."""
+    """The way in which a cell writes its number, and the ends of its interval."""
 
     number: Callable[[float], str]
     end: Callable[[float], str]
@@ -62,7 +62,7 @@ class TableCell:
         strong: whether the cell is set in bold.
         notation: how the number is written.
 
-    >>> percent((0.5, 0.4038, 0.5962)).text, TableCell("fog").text
+    >>> percent_cell((0.5, 0.4038, 0.5962)).text, TableCell("fog").text
     ('50.0', 'fog')
     """
 
@@ -111,14 +111,14 @@ EMPTY = TableCell()
 
 
 class Table(NamedTuple):
-    """A table.
+    """Lines of cells under a title, in columns with heads.
 
     Attributes:
         name: the name of its files.
-        title: one line.
-        columns: the heads; the first is over the labels of the lines.
-        lines: as many cells as there are columns, the label first.
-        notes: what a reader has to know.
+        title: the title, on one line.
+        columns: the heads of the columns; the first is that of the labels.
+        lines: the lines, each with a cell for every column, the label first.
+        notes: remarks for the reader.
         folded: whether a page shows it only on request.
     """
 
@@ -131,7 +131,7 @@ class Table(NamedTuple):
 
     @property
     def wordy(self) -> list[bool]:
-        """For each column, whether it has words, which begin at the left, and no numbers; labels are words."""
+        """Whether each column has words, which are aligned left, and no numbers; labels are words."""
         columns = [[line[place] for line in self.lines] for place in range(len(self.columns))]
         words = [any(cell.text for cell in cells) and not any(cell.is_number for cell in cells) for cells in columns]
         return [True, *words[1:]]
@@ -141,21 +141,21 @@ class Table(NamedTuple):
         return [{name: cell.data for name, cell in zip(self.columns, line, strict=True)} for line in self.lines]
 
 
-def percent(rate: tuple[float, float, float] | None) -> TableCell:
+def percent_cell(rate: tuple[float, float, float] | None) -> TableCell:
     """Return the cell of a rate with its interval, in per cent.
 
-    >>> percent((0.5, 0.4038, 0.5962)).ends
+    >>> percent_cell((0.5, 0.4038, 0.5962)).ends
     ('40.4', '59.6')
     """
     return EMPTY if rate is None else TableCell(*rate, notation=PERCENT)
 
 
-def plain(share: float | None) -> TableCell:
+def share_cell(share: float | None) -> TableCell:
     """Return the cell of a share without an interval, such as mCE, in per cent."""
     return TableCell(share, notation=PERCENT)
 
 
-def change(difference: tuple[float, float, float] | None) -> TableCell:
+def change_cell(difference: tuple[float, float, float] | None) -> TableCell:
     """Return the cell of a change with its interval, in points; bold where the interval leaves out zero."""
     if difference is None:
         return EMPTY
@@ -163,7 +163,7 @@ def change(difference: tuple[float, float, float] | None) -> TableCell:
     return TableCell(value, low, high, strong=low > 0 or high < 0, notation=POINTS)
 
 
-def points(share: float | None) -> TableCell:
+def points_cell(share: float | None) -> TableCell:
     """Return the cell of a change without an interval, in points."""
     return TableCell(share, notation=POINTS)
 

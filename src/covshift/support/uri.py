@@ -1,4 +1,4 @@
-"""How models and data are named: `source:name?key=value&…`."""
+"""Names of models and data: `source:name?key=value&…`."""
 
 import re
 from dataclasses import dataclass, field
@@ -9,13 +9,13 @@ from covshift.support.errors import CovshiftError, unknown
 
 @dataclass(frozen=True)
 class Uri:
-    """A name, taken apart.
+    """The parts of a name.
 
     Attributes:
-        text: as it was given.
-        source: what is before the colon, e.g. "torchvision".
-        name: what comes after it, e.g. "resnet50/IMAGENET1K_V1".
-        query: what follows the question mark, by key, still as text.
+        text: the name as it was given.
+        source: the part before the colon, e.g. "torchvision".
+        name: the part after the colon, e.g. "resnet50/IMAGENET1K_V1".
+        query: the values after the question mark, by key, still as text.
     """
 
     text: str
@@ -24,7 +24,7 @@ class Uri:
     query: dict[str, str] = field(default_factory=dict)
 
     def check_query(self, *known: str) -> None:
-        """Raise a `CovshiftError` for a key that says nothing here."""
+        """Raise a `CovshiftError` for a key that has no meaning for this source."""
         for key in self.query:
             if not known:
                 raise CovshiftError(f"expected nothing after the question mark, got {key!r} in {self.text!r}")
@@ -32,14 +32,14 @@ class Uri:
                 raise unknown(f"setting of {self.source}:", key, known)
 
     def flag(self, key: str) -> bool:
-        """Whether a key of the query is "yes"; "no" if it is not there."""
+        """Return whether a key of the query is "yes"; a missing key counts as "no"."""
         wish = self.query.get(key, "no")
         if wish not in ("yes", "no"):
             raise CovshiftError(f"expected {key}=yes or {key}=no, got {wish!r}")
         return wish == "yes"
 
     def whole(self, key: str) -> int | None:
-        """The whole number that a key has in the query, if it is there.
+        """Return the whole number that the query gives for a key; None if the key is missing.
 
         >>> parse("npz:set.npz?classes=5", "data", "npz:FILE").whole("classes")
         5
@@ -51,12 +51,12 @@ class Uri:
 
 
 def parse(text: str, what: str, example: str) -> Uri:
-    """Take a name apart.
+    """Split a name into its parts.
 
     Args:
-        text: what a user gave.
-        what: it should name, for errors.
-        example: of such a name, for errors.
+        text: the name that a user gave.
+        what: the kind of thing that it should name, for error messages.
+        example: an example of such a name, for error messages.
 
     >>> parse("file:net.pth?arch=torchvision:resnet18", "model", "timm:resnet50").query
     {'arch': 'torchvision:resnet18'}
@@ -82,9 +82,9 @@ def parse(text: str, what: str, example: str) -> Uri:
 
 
 def escape(value: str) -> str:
-    """A value, such as the name of a file, as it is written in a query.
+    """Return a value, such as the name of a file, as it is written in a query.
 
     >>> parse(f"zoo:augmix?file={escape('R&D/net.pth')}", "model", "timm:resnet50").query
     {'file': 'R&D/net.pth'}
     """
-    return re.sub("[%&?]", lambda found: f"%{ord(found[0]):02X}", value)
+    return re.sub("[%&?]", lambda char: f"%{ord(char[0]):02X}", value)

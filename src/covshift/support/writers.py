@@ -25,9 +25,9 @@ def as_text(table: Table) -> str:
         drawn.add_column(Text(printable(name)), justify="left" if left else "right")
     label = None
     for first, *cells in table.lines:
-        shown = "" if first.text == label else first.text
+        new_label = "" if first.text == label else first.text
         label = first.text
-        texts = [shown, *(f"{cell.text} {cell.margin}".strip() for cell in cells)]
+        texts = [new_label, *(f"{cell.text} {cell.margin}".strip() for cell in cells)]
         drawn.add_row(*(Text(printable(text)) for text in texts))
     console = Console(file=io.StringIO(), width=_WIDTH)
     console.print(drawn)
@@ -49,8 +49,8 @@ def csv_text(rows: Iterable[Iterable[object]], *, formulas: bool = False) -> str
     """Return rows as CSV.
 
     Args:
-        rows: the head and what is below.
-        formulas: whether a program reads them, to which a text that looks like a formula does no harm.
+        rows: the head, followed by the other lines.
+        formulas: whether the reader is a program that texts which look like formulas cannot harm.
     """
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
@@ -81,7 +81,7 @@ def as_csv(table: Table) -> str:
 
 
 def markdown(text: str) -> str:
-    r"""Return a text that Markdown shows as it is; some dialects know no backslash before `<`.
+    r"""Return a text that Markdown shows as it is; some dialects do not accept a backslash before `<`.
 
     >>> markdown("my_net <b>"), markdown("|Δ|")
     ('my\\_net &lt;b&gt;', '\\|Δ\\|')
@@ -186,13 +186,13 @@ FORMS: dict[str, Callable[[Table], str]] = {
 """The writers of what commands print; JSON is each command's own, from `Table.records`."""
 
 
-def write(tables: Sequence[Table], form: str, others: Sequence[str] = ()) -> str:
+def format_tables(tables: Sequence[Table], form: str, others: Sequence[str] = ()) -> str:
     """Return tables as one text.
 
     Args:
-        tables: what to write, in this order.
-        form: one of `FORMS`.
-        others: forms that the caller knows of and writes itself; an error names them, too.
+        tables: the tables, in the order in which they are written.
+        form: the name of one of `FORMS`.
+        others: forms that the caller writes itself; an error message lists them, too.
     """
     if form not in FORMS:
         raise unknown("kind of table", form, [*FORMS, *others])

@@ -1,4 +1,4 @@
-"""What a training image goes through: uint8 NHWC in, one or more views as float32 NHWC in [0, 255] out."""
+"""Augmentation of training images: uint8 NHWC in, one or more views as float32 NHWC in [0, 255] out."""
 
 from collections.abc import Callable
 from typing import Literal
@@ -13,7 +13,7 @@ Augment = Literal["crop", "augmix", "noise", "mixup"]
 
 PADDING = 4
 SIGMA = 0.1
-"""The most noise, where white is 1: the standard deviation is uniform from none to this, image by image."""
+"""Largest standard deviation of the noise, where white is 1; it is drawn uniformly from 0 to this for each image."""
 
 
 def crop(images: Array, rng: np.random.Generator) -> Array:

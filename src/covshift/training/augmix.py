@@ -62,7 +62,7 @@ def draw(rng: np.random.Generator, count: int, size: int) -> Draws:
 
 
 def mix(images: Array, rng: np.random.Generator) -> Array:
-    """A mixed version of each image: uint8 NHWC in, float32 in [0, 255] out.
+    """Return a mixed version of each image: uint8 NHWC in, float32 in [0, 255] out.
 
     >>> images = np.full((1, 32, 32, 3), 200, np.uint8)
     >>> mixed = mix(images, np.random.default_rng(0))
@@ -75,7 +75,7 @@ def mix(images: Array, rng: np.random.Generator) -> Array:
 
 
 def divergence(*logits: Tensor) -> Tensor:
-    """The Jensen-Shannon divergence of the predictions, averaged over the images: 0 if and only if they agree.
+    """Return the Jensen-Shannon divergence of the predictions, averaged over the images: 0 if and only if they agree.
 
     >>> divergence(torch.tensor([[1.0, 2.0]]), torch.tensor([[1.0, 2.0]])).item()
     0.0
@@ -86,6 +86,6 @@ def divergence(*logits: Tensor) -> Tensor:
 
 
 def loss(logits: Tensor, labels: Tensor) -> Tensor:
-    """Cross-entropy of the first view, and the divergence of all views, which are stacked along the batch."""
+    """Return the cross-entropy of the first view plus the divergence of all views, stacked along the batch."""
     views = logits.chunk(len(logits) // len(labels))
     return F.cross_entropy(views[0], labels) + CONSISTENCY * divergence(*views)

@@ -1,4 +1,4 @@
-"""What is left of a training run: weights as safetensors, and a card that says where they come from."""
+"""The results of a training run: weights as safetensors, and a card that records where they come from."""
 
 import json
 import platform
@@ -18,7 +18,7 @@ from covshift.training.state import Epoch
 
 
 def export(network: nn.Module, recipe: Recipe, feed: Feed, seed: int, history: list[Epoch], folder: Path) -> Path:
-    """Write NAME.safetensors and NAME.json, the card, and return where the weights are."""
+    """Write NAME.safetensors and NAME.json, the card, and return the path of the weights."""
     weights = folder / f"{recipe.name}.safetensors"
     # The count of batches serves training only.
     state = {name: tensor for name, tensor in network.state_dict().items() if not name.endswith("num_batches_tracked")}
@@ -30,7 +30,7 @@ def export(network: nn.Module, recipe: Recipe, feed: Feed, seed: int, history: l
 
 
 def card(network: nn.Module, recipe: Recipe, feed: Feed, seed: int, history: list[Epoch]) -> dict[str, Any]:
-    """Recipe, seed, preprocessing, clean error, command and versions, as JSON can hold them."""
+    """Return recipe, seed, preprocessing, clean error, command and versions, as JSON can hold them."""
     assert history[-1].test_error is not None
     data = "" if recipe.data == "cifar10" else " --data DIR"
     return {

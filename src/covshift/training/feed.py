@@ -1,4 +1,4 @@
-"""Where the training loop gets its batches from; what a batch holds follows from its indices and its generator."""
+"""The source of the training loop's batches; the content of a batch follows from its indices and its generator."""
 
 from collections.abc import Iterator
 from typing import NamedTuple, Protocol
@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from covshift.data.cifar10 import LabelledImages
+from covshift.data.cifar10 import CifarImages
 from covshift.support.arrays import Array
 from covshift.support.errors import CovshiftError
 from covshift.training.augment import AUGMENTS, Augment
@@ -16,7 +16,7 @@ CIFAR_MEAN = (0.4914, 0.4822, 0.4465)
 CIFAR_STD = (0.2470, 0.2435, 0.2616)
 
 
-class Batch(NamedTuple):
+class TrainingBatch(NamedTuple):
     """Normalised images N x 3 x H x W and labels; with v views of each image there are v times as many images.
 
     Labels are classes or, where images are blended, the share of each class.
@@ -27,20 +27,20 @@ class Batch(NamedTuple):
 
 
 class Feed(Protocol):
-    """Training and test images, whatever they are kept in."""
+    """Training and test images, however they are stored."""
 
     classes: int
     mean: tuple[float, ...]
     std: tuple[float, ...]
 
     def __len__(self) -> int:
-        """How many training images there are."""
+        """Return the number of training images."""
 
-    def train(self, indices: Array, rng: np.random.Generator) -> Batch:
-        """These training images, augmented."""
+    def train(self, indices: Array, rng: np.random.Generator) -> TrainingBatch:
+        """Return these training images, augmented."""
 
-    def test(self, size: int) -> Iterator[Batch]:
-        """All test images in order, so many at a time."""
+    def test(self, size: int) -> Iterator[TrainingBatch]:
+        """Yield all test images in order, in batches of `size`."""
 
 
 class ArrayFeed:
@@ -48,8 +48,8 @@ class ArrayFeed:
 
     def __init__(
         self,
-        train: LabelledImages,
-        test: LabelledImages,
+        train: CifarImages,
+        test: CifarImages,
         augment: Augment,
         *,
         mean: tuple[float, ...] = CIFAR_MEAN,
@@ -66,21 +66,23 @@ class ArrayFeed:
     def __len__(self) -> int:
         return len(self._train.labels)
 
-    def train(self, indices: Array, rng: np.random.Generator) -> Batch:
-        """These training images, augmented."""
+    def train(self, indices: Array, rng: np.random.Generator) -> TrainingBatch:
+        """Return these training images, augmented."""
         views = self._augment(self._train.images[indices], rng)
-        return Batch(
+        return TrainingBatch(
             normalise(np.concatenate(views), self.mean, self.std), torch.from_numpy(self._train.labels[indices])
         )
 
-    def test(self, size: int) -> Iterator[Batch]:
-        """All test images in order, so many at a time."""
+    def test(self, size: int) -> Iterator[TrainingBatch]:
+        """Yield all test images in order, in batches of `size`."""
         for start in range(0, len(self._test.labels), size):
             images = np.asarray(self._test.images[start : start + size], np.float32)
-            yield Batch(normalise(images, self.mean, self.std), torch.tensor(self._test.labels[start : start + size]))
+            yield TrainingBatch(
+                normalise(images, self.mean, self.std), torch.tensor(self._test.labels[start : start + size])
+            )
 
 
 def normalise(images: Array, mean: tuple[float, ...], std: tuple[float, ...]) -> Tensor:
-    """Float NHWC in [0, 255] to N x C x H x W, left NHWC in memory: so convolutions are fastest on a CPU."""
+    """Normalise float NHWC in [0, 255] to N x C x H x W, still NHWC in memory, which is fastest on a CPU."""
     shift, scale = 255 * np.asarray(mean, np.float32), 255 * np.asarray(std, np.float32)
     return torch.from_numpy((images - shift) / scale).permute(0, 3, 1, 2)

@@ -13,13 +13,13 @@ from covshift.corruptions.tree import pictures
 from covshift.support.arrays import Array
 from covshift.support.device import cores
 from covshift.support.errors import CovshiftError
-from covshift.support.images import read
-from covshift.training.feed import Batch, normalise
+from covshift.support.images import read_image
+from covshift.training.feed import TrainingBatch, normalise
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 SIDE = 224
 AREA, RATIO = (0.08, 1.0), (3 / 4, 4 / 3)
-"""The part of the picture's area that a crop may take, and the ratio of its sides."""
+"""Share of the picture's area that a crop may take, and the ratio of its sides."""
 
 
 class FolderFeed:
@@ -40,23 +40,23 @@ class FolderFeed:
     def __len__(self) -> int:
         return len(self._train)
 
-    def train(self, indices: Array, rng: np.random.Generator) -> Batch:
-        """These training pictures: of each a random part, stretched to 224 x 224 pixels, mirrored every other time."""
+    def train(self, indices: Array, rng: np.random.Generator) -> TrainingBatch:
+        """Return a random part of each of these pictures, stretched to 224 x 224 pixels, mirrored every other time."""
         files = [self._train[index] for index in indices]
         cropped = self._pool.map(
-            lambda file, own: random_crop(read(file, crop=False), own), files, rng.spawn(len(files))
+            lambda file, own: random_crop(read_image(file, crop=False), own), files, rng.spawn(len(files))
         )
         return self._batch(files, cropped)
 
-    def test(self, size: int) -> Iterator[Batch]:
-        """All test pictures, resized to 256 pixels, the middle 224 x 224 cut out."""
+    def test(self, size: int) -> Iterator[TrainingBatch]:
+        """Yield all test pictures, resized to 256 pixels and cropped to the middle 224 x 224."""
         for start in range(0, len(self._test), size):
             files = self._test[start : start + size]
-            yield self._batch(files, self._pool.map(lambda file: read(file, crop=True), files))
+            yield self._batch(files, self._pool.map(lambda file: read_image(file, crop=True), files))
 
-    def _batch(self, files: Sequence[Path], images: Iterable[Array]) -> Batch:
+    def _batch(self, files: Sequence[Path], images: Iterable[Array]) -> TrainingBatch:
         labels = torch.tensor([self._label[file.parent.name] for file in files])
-        return Batch(normalise(np.stack(list(images)).astype(np.float32), self.mean, self.std), labels)
+        return TrainingBatch(normalise(np.stack(list(images)).astype(np.float32), self.mean, self.std), labels)
 
 
 def _find(folder: Path) -> list[Path]:
@@ -67,7 +67,7 @@ def _find(folder: Path) -> list[Path]:
 
 
 def random_crop(image: Array, rng: np.random.Generator) -> Array:
-    """A random part of an image, stretched to 224 x 224 pixels, mirrored every other time."""
+    """Return a random part of an image, stretched to 224 x 224 pixels, mirrored every other time."""
     height, width = image.shape[:2]
     for _ in range(10):
         area = height * width * rng.uniform(*AREA)
@@ -75,7 +75,7 @@ def random_crop(image: Array, rng: np.random.Generator) -> Array:
         wide, high = round(math.sqrt(area * ratio)), round(math.sqrt(area / ratio))
         if 0 < wide <= width and 0 < high <= height:
             break
-    else:  # a picture so long that nothing fits: its middle
+    else:  # nothing fits a very long picture: take its middle
         wide = high = min(width, height)
     left, top = rng.integers(width - wide + 1), rng.integers(height - high + 1)
     box = (int(left), int(top), int(left) + wide, int(top) + high)

@@ -10,7 +10,7 @@ from covshift.support.jit import kernel
 
 @kernel
 def crop_and_flip(images: Array, down: Array, right: Array, flip: Array, out: Array) -> None:
-    """Move each image by so many pixels, black where nothing moves in, and mirror it where `flip` says so."""
+    """Move each image by its offset, with black where nothing moves in, and mirror it where `flip` is set."""
     count, height, width, channels = images.shape
     for i in range(count):
         for y in range(height):
@@ -25,7 +25,7 @@ def crop_and_flip(images: Array, down: Array, right: Array, flip: Array, out: Ar
 def mix_chains(
     images: Array, ops: Array, amounts: Array, depths: Array, weights: Array, strength: Array, out: Array
 ) -> None:
-    """AugMix: add each image blended with the weighted mean of its chains of operations."""
+    """Blend each image with the weighted mean of its chains of operations, as AugMix does."""
     count, height, width, channels = images.shape
     chain, spare = np.empty((2, height, width, channels), np.uint8)
     for i in range(count):
@@ -49,7 +49,7 @@ def add(image: Array, weight: float, out: Array) -> None:
 
 @kernel
 def operate(op: int, amount: float, image: Array, out: Array) -> None:
-    """One operation of `augmix.OPERATIONS` by its number: the first four change levels, the others move pixels."""
+    """Apply one operation of `augmix.OPERATIONS` by its number: the first four change levels, others move pixels."""
     a, b, c, d, e, f = 1.0, 0.0, 0.0, 0.0, 1.0, 0.0
     if op < 4:
         change_levels(op, amount, image, out)
@@ -72,7 +72,7 @@ def operate(op: int, amount: float, image: Array, out: Array) -> None:
 
 @kernel
 def change_levels(op: int, amount: float, image: Array, out: Array) -> None:
-    """Autocontrast, equalize, posterize or solarize: another level for each, channel by channel."""
+    """Replace every level, channel by channel, by autocontrast, equalize, posterize or solarize."""
     height, width, channels = image.shape
     table, counts = np.empty(256, np.uint8), np.empty(256, np.int64)
     for c in range(channels):
@@ -104,7 +104,7 @@ def change_levels(op: int, amount: float, image: Array, out: Array) -> None:
 
 @kernel
 def warp(image: Array, a: float, b: float, c: float, d: float, e: float, f: float, out: Array) -> None:
-    """The pixel at (x, y) comes from (ax + by + c, dx + ey + f), bilinear; black where that is outside."""
+    """Sample the pixel at (x, y) bilinearly from (ax + by + c, dx + ey + f); black where that is outside."""
     height, width, channels = image.shape
     for y in range(height):
         for x in range(width):

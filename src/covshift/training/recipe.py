@@ -7,14 +7,14 @@ from typing import Any, Literal
 from torch import nn
 from torch.optim import SGD, Optimizer
 
-from covshift.models.builtin import open_builtin
+from covshift.models.builtin import open_network
 from covshift.models.cifar import Norm, ResNet, deepen
 from covshift.models.imagenet import imagenet_resnet
 from covshift.support.errors import CovshiftError, is_number, unknown
 from covshift.training.augment import Augment
 
 WARMUP = 0.15
-"""Which part of all steps the learning rate of a cycle rises in."""
+"""Share of the steps of a cycle in which the learning rate rises."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Recipe:
     schedule: Literal["cycle", "steps"] = "cycle"
     """A linear rise and half a cosine down to zero, or a tenth of the rate after 30, 60 and 90 % of the steps."""
     cycles: int = 1
-    """Into how many equal cycles the epochs are divided; each goes up to half the rate of the one before."""
+    """Number of equal cycles that the epochs are divided into; each rises to half the rate of the one before."""
 
     def __post_init__(self) -> None:
         if not is_number(self.epochs, whole=True) or self.epochs < 1:
@@ -52,16 +52,16 @@ class Recipe:
             raise CovshiftError(f"expected crop or mixup for pictures in folders, got {self.augment!r}")
 
     def network(self, classes: int = 10) -> nn.Module:
-        """The network before training."""
+        """Return the network before training."""
         if self.start is not None:
-            network = open_builtin(self.start).network
+            network = open_network(self.start).network
             return deepen(network, self.depth) if isinstance(network, ResNet) else network
         if self.data == "imagenet":
             return imagenet_resnet(self.depth, self.norm, classes)
         return ResNet(self.depth, self.width, self.norm, classes)
 
     def optimiser(self, network: nn.Module) -> Optimizer:
-        """SGD with momentum; Fixup's scalars learn at a tenth of the rate, as its authors do."""
+        """Return SGD with momentum; Fixup's scalars learn at a tenth of the rate, as its authors do."""
         parameters = list(network.parameters())
         groups: list[dict[str, Any]] = [{"params": parameters, "share": 1.0}]
         if self.norm == "fixup":
@@ -70,7 +70,7 @@ class Recipe:
         return SGD(groups, lr=self.rate, momentum=self.momentum, weight_decay=self.decay, nesterov=self.nesterov)
 
     def rate_at(self, progress: float) -> float:
-        """The learning rate when this part of all steps is done.
+        """Return the learning rate when this share of all steps is done.
 
         >>> [round(Recipe("net", rate=1.0).rate_at(progress), 3) for progress in (0.075, 0.15, 0.575, 1.0)]
         [0.5, 1.0, 0.5, 0.0]
@@ -109,8 +109,8 @@ RECIPES = {
 }
 
 
-def find(name: str) -> Recipe:
-    """The recipe of this name."""
+def find_recipe(name: str) -> Recipe:
+    """Return the recipe of this name."""
     if name not in RECIPES:
         raise unknown("recipe", name, RECIPES)
     return RECIPES[name]

@@ -30,16 +30,16 @@ def train_and_export(
     threads: int | None,
     say: Callable[[str], None],
 ) -> str:
-    """Train by a recipe, write weights and card, and return in one line what came out.
+    """Train by a recipe, write weights and card, and return a one-line summary.
 
     Args:
-        recipe: what to train and how.
-        folder: for checkpoint, weights and card; a checkpoint that is there is resumed.
+        recipe: the recipe: what to train and how.
+        folder: the folder for checkpoint, weights and card; an existing checkpoint is resumed.
         data: a folder with the images; None to fetch CIFAR-10.
-        seed: of initial weights, order and augmentation.
-        device: auto, cpu, cuda or mps.
+        seed: the seed of initial weights, order and augmentation.
+        device: the device to compute on: auto, cpu, cuda or mps.
         threads: number of threads for torch; None for its own choice.
-        say: is given a line for each epoch.
+        say: a function that is called with a line for each epoch.
 
     Raises:
         Stopped: after Ctrl-C or SIGTERM; what is kept is in the message.

@@ -1,4 +1,4 @@
-"""The state of a training run: one step, one epoch, and the checkpoint it can be taken up from."""
+"""The state of a training run: one step, one epoch, and the checkpoint that it is resumed from."""
 
 import io
 import math
@@ -16,16 +16,16 @@ from covshift.support.device import choose_device
 from covshift.support.errors import CovshiftError
 from covshift.support.files import replacing
 from covshift.training import augmix
-from covshift.training.feed import Batch, Feed
+from covshift.training.feed import Feed, TrainingBatch
 from covshift.training.recipe import Recipe
 
 CHECKPOINT = "checkpoint.pt"
 LOOK_EVERY = 5
-"""Epochs between looks at the test images, which only inform: nothing is chosen by them."""
+"""Number of epochs between evaluations on the test images, which only inform: nothing is chosen by them."""
 
 
 class Epoch(NamedTuple):
-    """What came out of an epoch; errors are parts of one."""
+    """The result of an epoch; errors are shares from 0 to 1."""
 
     epoch: int
     loss: float
@@ -35,11 +35,11 @@ class Epoch(NamedTuple):
 
 
 def steps_per_epoch(recipe: Recipe, feed: Feed) -> int:
-    """The steps of an epoch: an incomplete last batch is left out; a data set smaller than a batch is one."""
+    """Return the number of steps of an epoch: an incomplete last batch is left out unless it is the only one."""
     return max(1, len(feed) // recipe.batch)
 
 
-class Run:
+class TrainingRun:
     """Weights, momenta, the number of the next step, sums over the epoch so far, and history."""
 
     def __init__(self, recipe: Recipe, feed: Feed, folder: Path, seed: int, device: str) -> None:
@@ -57,10 +57,10 @@ class Run:
         if self.path.exists():
             self._load()
         else:
-            self.save()  # a folder that cannot be written to is told now, not after minutes
+            self.save()  # a folder that cannot be written to raises now, not after minutes
 
-    def learn(self, batch: Batch) -> None:
-        """One step of SGD."""
+    def learn(self, batch: TrainingBatch) -> None:
+        """Take one step of SGD."""
         images, labels = batch.images.to(self.device), batch.labels.to(self.device)
         rate = self.recipe.rate_at((self.step + 1) / self.total)
         for group in self.optimiser.param_groups:
@@ -80,7 +80,7 @@ class Run:
         self.seen += len(labels)
 
     def finish_epoch(self) -> Epoch:
-        """Sum the epoch up, and look at the test images now and then."""
+        """Sum the epoch up, and evaluate on the test images every few epochs."""
         number = self.step // self.steps_per_epoch
         look = number % LOOK_EVERY == 0 or self.step == self.total
         test_error = error(self.network, self.feed) if look else None
@@ -137,7 +137,7 @@ class Run:
 
 
 def error(network: nn.Module, feed: Feed, size: int = 250) -> float:
-    """The part of the test images that the network gets wrong."""
+    """Return the share of the test images that the network gets wrong."""
     network.eval()
     device = next(network.parameters()).device
     wrong = seen = 0

@@ -12,17 +12,17 @@ import numpy as np
 from torch import nn
 
 from covshift.support.arrays import Array
-from covshift.training.feed import Batch, Feed
+from covshift.training.feed import Feed, TrainingBatch
 from covshift.training.mixup import mixup
 from covshift.training.recipe import Recipe
-from covshift.training.state import Epoch, Run, steps_per_epoch
+from covshift.training.state import Epoch, TrainingRun, steps_per_epoch
 
 EVERY = 120.0
 """Seconds between checkpoints."""
 
 
 class Trained(NamedTuple):
-    """A network, whether it is done, and its history."""
+    """A network, whether its training is complete, and its history."""
 
     network: nn.Module
     done: bool
@@ -40,22 +40,22 @@ def train(
     report: Callable[[Epoch], None] = lambda epoch: None,
     advance: Callable[[float], None] = lambda steps: None,
 ) -> Trained:
-    """Train, or go on with training, and keep a checkpoint in the folder.
+    """Train, or resume training, and keep a checkpoint in the folder.
 
-    A run that was killed and goes on ends with the same weights as one that was not, on the same machine with the same
+    A run that was killed and resumed ends with the same weights as one that was not, on the same machine with the same
     number of threads.
 
     Args:
-        recipe: What to train and how.
+        recipe: The recipe: what to train and how.
         feed: The images.
-        folder: Where the checkpoint is kept; one of another recipe or seed is refused.
-        seed: Another seed gives other initial weights, order and augmentation.
-        device: Where to compute, e.g. "cuda"; there a resumed run is the same up to the order of sums.
-        stop: Asked after each step; True saves a checkpoint and returns.
-        report: Is told of each epoch.
-        advance: Is told how many more steps are done.
+        folder: The folder of the checkpoint; one of another recipe or seed is refused.
+        seed: The seed of initial weights, order and augmentation.
+        device: The device to compute on, e.g. "cuda", where a resumed run is the same up to the order of sums.
+        stop: A function that is called after each step; if it returns True, a checkpoint is saved and training stops.
+        report: A function that is called with the result of each epoch.
+        advance: A function that is called with the number of steps just done.
     """
-    run = Run(recipe, feed, folder, seed, device)
+    run = TrainingRun(recipe, feed, folder, seed, device)
     advance(run.step)
     saved = begun = time.monotonic()
     for batch in _batches(recipe, feed, seed, run.step):
@@ -75,15 +75,15 @@ def train(
     return Trained(run.network, run.step == run.total, run.history)
 
 
-def _batches(recipe: Recipe, feed: Feed, seed: int, first: int) -> Iterator[Batch]:
-    """The batches from a step to the end; while one is learned from, a thread prepares the next."""
+def _batches(recipe: Recipe, feed: Feed, seed: int, first: int) -> Iterator[TrainingBatch]:
+    """Yield the batches from a step to the end; while one is learned from, a thread prepares the next."""
     steps = steps_per_epoch(recipe, feed)
 
     @lru_cache(maxsize=1)
     def order(epoch: int) -> Array:
         return np.random.default_rng([seed, epoch]).permutation(len(feed))
 
-    def make(step: int) -> Batch:
+    def make(step: int) -> TrainingBatch:
         epoch, place = divmod(step, steps)
         indices = order(epoch)[place * recipe.batch : (place + 1) * recipe.batch]
         rng = np.random.default_rng([seed, epoch, place])

@@ -1,1 +1,1 @@
-"""What computes the cells of a run."""
+"""The engines, which compute the cells of a run."""

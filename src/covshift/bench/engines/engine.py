@@ -1,4 +1,4 @@
-"""What every engine does: first the conditions that N is chosen by, then the rest; rows go into the one store."""
+"""`Engine`: runs the conditions that N is chosen by, then the rest, and puts the rows into the one store."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -17,11 +17,11 @@ class Engine(ABC):
     """Runs the cells of a run that are not in its store yet; a subclass decides where.
 
     Args:
-        store: whose run it is.
-        screen: to show progress on.
-        images: how many there are in a condition.
-        shard: run this part of the conditions only.
-        elsewhere: the rows that other parts have by now, to choose N by.
+        store: the store of the run.
+        screen: the screen to show progress on.
+        images: the number of images in a condition.
+        shard: the part of the conditions to run; None for all.
+        elsewhere: a function that returns the rows that other parts have by now, to choose N by.
     """
 
     def __init__(
@@ -113,6 +113,6 @@ def check_chosen(rows: Sequence[Row], methods: set[str], prior: Prior) -> None:
     for row in rows:
         if row.method in methods and row.prior != prior:
             raise CovshiftError(
-                f"{row.method} was run with N = {value_text(row.prior)} here, and the holdout corruptions now say "
+                f"{row.method} was run with N = {value_text(row.prior)} here, and the holdout corruptions now favour "
                 f"{value_text(prior)}; use another folder"
             )

@@ -11,7 +11,7 @@ from covshift.data.condition import Condition
 
 
 class LocalEngine(Engine):
-    """Runs cells in this process, and shares the conditions with whoever runs in the same folder."""
+    """An engine that runs cells in this process, and shares the conditions with other processes in the same folder."""
 
     def __init__(
         self,
@@ -29,7 +29,7 @@ class LocalEngine(Engine):
         while left:
             taken = []
             for condition in left:
-                # What others are at is left to them; only when nothing else is left is it waited for.
+                # Conditions of other processes are left to them, and waited for only when nothing else is left.
                 with self._store.claim(self._place[condition]) as mine:
                     if mine:
                         taken.append(condition)

@@ -6,15 +6,15 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Self
 
-from covshift.bench.engines.worker import Failure, Job, Worker
+from covshift.bench.engines.worker import Failure, Worker, WorkerSetup
 from covshift.bench.plan import Cell
 from covshift.bench.results.store import Row
 from covshift.support.errors import CovshiftError, plural
 
 TRIES = 3
-"""How often a cell is tried before it is given up."""
+"""Number of times that a cell is tried before it is given up."""
 
-_PATIENCE = 30.0  # seconds without any worker until the user is told what is waited for
+_PATIENCE = 30.0  # seconds without any worker until the user is told why
 
 
 @dataclass
@@ -26,15 +26,15 @@ class _Hand:
     cell: Cell | None = None
 
 
-class Pool:
-    """As many workers as were asked for, or as the cluster has room for.
+class WorkerPool:
+    """The workers of a run: as many as were requested, or as the cluster has room for.
 
     Args:
-        job: what the workers are told.
-        say: tell the user something.
+        job: everything that a worker has to know.
+        say: a function that prints a line for the user.
     """
 
-    def __init__(self, job: Job, say: Callable[[str], None]) -> None:
+    def __init__(self, job: WorkerSetup, say: Callable[[str], None]) -> None:
         import ray
 
         self._ray = ray
@@ -42,7 +42,7 @@ class Pool:
         self._say = say
         self._gpus = self._gpus_each()
         room = self._room()
-        if not room and job.where.address is None:  # a cluster may grow, this machine does not
+        if not room and job.where.address is None:  # a cluster may grow, this machine may not
             raise CovshiftError(f"expected workers that fit on this machine, got ones that take {self._takes()} each")
         self._wanted = job.where.workers or max(1, room)
         self._worker = ray.remote(Worker).options(
@@ -71,7 +71,7 @@ class Pool:
             groups: cells that share what a worker keeps, those of a condition.
         """
         waiting = deque(deque(group) for group in self._cut(groups))
-        while self._idle:  # some may have died since, which is no cell's fault
+        while self._idle:  # some may have died since, which is not the fault of a cell
             hand = self._idle.pop()
             self._busy[hand.actor.greet.remote()] = hand
         while waiting or any(hand.cell for hand in self._busy.values()):
@@ -89,7 +89,7 @@ class Pool:
                     yield done
 
     def _take(self, task: Any, waiting: deque[deque[Cell]]) -> tuple[Cell, Row | Failure] | None:
-        """Look at what a worker has done, and return it if it is final."""
+        """Read the result of a worker, and return it if it is final."""
         hand = self._busy.pop(task)
         try:
             result = self._ray.get(task)

@@ -12,9 +12,9 @@ from typing import Any
 
 from covshift.bench.cells import in_order
 from covshift.bench.engines.engine import Engine
-from covshift.bench.engines.pool import Pool
+from covshift.bench.engines.pool import WorkerPool
 from covshift.bench.engines.where import Where
-from covshift.bench.engines.worker import Failure, Job
+from covshift.bench.engines.worker import Failure, WorkerSetup
 from covshift.bench.plan import Cell
 from covshift.bench.results.store import Row, Store
 from covshift.bench.screen import Screen
@@ -65,15 +65,15 @@ def cluster(where: Where) -> Iterator[None]:
 
 
 class RayEngine(Engine):
-    """Hands cells to workers; use it inside of `cluster`.
+    """An engine that hands cells to workers; use it inside `cluster`.
 
     Args:
-        store: written by this process only.
-        screen: to show progress on.
-        settings: of the run, as this machine was told.
-        images: how many there are in a condition.
-        where: how many workers, what each of them takes, and which shard this is.
-        elsewhere: the rows that other shards have by now.
+        store: the store of the run, which only this process writes to.
+        screen: the screen to show progress on.
+        settings: the settings of the run, as given on this machine.
+        images: the number of images in a condition.
+        where: the number of workers, the resources of each, and the shard.
+        elsewhere: a function that returns the rows that other shards have by now.
     """
 
     def __init__(
@@ -88,13 +88,13 @@ class RayEngine(Engine):
         super().__init__(store, screen, images, where.shard, elsewhere)
         run = store.run
         environment = {name: value for name, value in os.environ.items() if name.startswith("COVSHIFT_")}
-        self._job = Job(settings, run.model_digest, run.data_digest, str(Path.cwd()), environment, where)
+        self._job = WorkerSetup(settings, run.model_digest, run.data_digest, str(Path.cwd()), environment, where)
         self._failed: dict[str, Failure] = {}
-        self._pool: Pool | None = None
+        self._pool: WorkerPool | None = None
 
     def run(self) -> None:
         """Run everything; what failed every time is reported at the end."""
-        with Pool(self._job, self._screen.say) as self._pool:
+        with WorkerPool(self._job, self._screen.say) as self._pool:
             super().run()
         if self._failed:
             first = [f"{name}: {failure.error}" for name, failure in list(self._failed.items())[:5]]

@@ -15,14 +15,14 @@ import torch
 import torch.distributed as dist
 
 from covshift.bench.cells import Work
-from covshift.bench.evaluate import Errors, Evaluator
+from covshift.bench.evaluate import ErrorCounts, Evaluator
 from covshift.bench.evaluation import Evaluation, Score
 from covshift.bench.methods import Method
 from covshift.bench.plan import Cell
-from covshift.core.ranks import has_ranks, least, telling_others
+from covshift.core.ranks import has_ranks, least_of_ranks, sharing_failure
 from covshift.core.statistics import Statistics
 from covshift.data.condition import Condition
-from covshift.data.selection import ImageBatch, Selection, Shown
+from covshift.data.selection import ConditionImages, ImageBatch, Selection
 from covshift.support.errors import CovshiftError
 
 _ALIGNED = 8  # images: batches are cut so that the paper's small statistical batches stay whole
@@ -37,7 +37,7 @@ def joined() -> Iterator[None]:
         yield
         return
     backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
-    # A rank that dies ends the others through torchrun; that a cell takes long is no reason to.
+    # A rank that dies ends the others through torchrun; a cell that takes long does not.
     dist.init_process_group(backend, timeout=timedelta(hours=6))
     try:
         yield
@@ -73,14 +73,14 @@ def check_alike(mine: Sequence[str]) -> None:
         raise CovshiftError("the ranks have opened other weights or images; they must be the same on every machine")
 
 
-class Share(Shown):
+class Share(ConditionImages):
     """This rank's part of the images in a condition; which part that is depends on the size of the batches."""
 
     def __init__(self, selection: Selection, condition: Condition, room: float, rank: int, ranks: int) -> None:
         super().__init__(selection, condition, room)
         self._images = len(selection)
         self._rank, self._ranks = rank, ranks
-        self._last: tuple[list[int], Shown] | None = None
+        self._last: tuple[list[int], ConditionImages] | None = None
 
     def batches(self, size: int) -> Iterator[ImageBatch]:
         """Yield this rank's batches of `size`, which are dealt out to the ranks in turn."""
@@ -115,7 +115,7 @@ class Share(Shown):
             return iter(())
         if self._last is None or self._last[0] != places:
             self._last = None  # before others are made
-            self._last = places, Shown(self._selection.part(places), self.condition, self._room)
+            self._last = places, ConditionImages(self._selection.part(places), self.condition, self._room)
         return self._last[1].in_sizes(map(len, pieces))
 
 
@@ -129,23 +129,25 @@ class RankEvaluator(Evaluator):
         each = -(-len(self.selection) // self._ranks)
         self.batch_size = min(self.batch_size, -(-each // _ALIGNED) * _ALIGNED)
 
-    def show(self, condition: Condition) -> Shown:
+    def images_in(self, condition: Condition) -> ConditionImages:
         """Return this rank's part of the images in a condition."""
         return Share(self.selection, condition, self.selection.room, self._rank, self._ranks)
 
-    def run(self, shown: Shown, method: Method, target: Statistics | None = None) -> tuple[Errors, Statistics | None]:
+    def run(
+        self, images: ConditionImages, method: Method, target: Statistics | None = None
+    ) -> tuple[ErrorCounts, Statistics | None]:
         """Evaluate a method in a condition, together with the other ranks; see `Evaluator`."""
         if self._rank == 0:
-            from_first(Cell(shown.condition, method))
-        return super().run(shown, method, target)
+            from_first(Cell(images.condition, method))
+        return super().run(images, method, target)
 
     def _run(self, method: Method, evaluation: Evaluation, score: Score) -> None:
         # In a stream that is spread the others wait for statistics, and would not hear: they end with this process.
-        in_step = method.in_step(evaluation.shown)
+        in_step = method.in_step(evaluation.images)
         try:
-            with nullcontext() if in_step else telling_others(self.device):
+            with nullcontext() if in_step else sharing_failure(self.device):
                 super()._run(method, evaluation, score)
-            least(0, self.device)
+            least_of_ranks(0, self.device)
         except Exception:
             self.failed = True
             raise

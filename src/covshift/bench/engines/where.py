@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple, TypeVar, get_args
 
 from covshift.support.errors import CovshiftError, unknown
 
-Engine = Literal["local", "ray"]
+EngineName = Literal["local", "ray"]
 
 Thing = TypeVar("Thing")
 
@@ -65,17 +65,17 @@ class Where:
 
     Attributes:
         engine: "local", in this process, or "ray".
-        address: of a running Ray cluster, e.g. "auto" or "10.0.0.1:6379"; None to start Ray on this machine.
-        workers: how many processes Ray is asked for; None for as many as the cluster has room for.
-        cpus: that each of them takes, and the threads that it computes with.
-        gpus: that each of them takes, which may be a fraction, or 0; None for one where the cluster has any.
-        shard: compute only this part of the conditions.
+        address: the address of a running Ray cluster, e.g. "auto" or "10.0.0.1:6379"; None to start Ray here.
+        workers: the number of Ray workers; None for as many as the cluster has room for.
+        cpus: the number of CPUs of each worker, which is also its number of threads.
+        gpus: the number of GPUs of each worker, which may be a fraction, or 0; None for one if the cluster has any.
+        shard: the part of the conditions to compute; None for all.
 
     >>> Where("ray", address="auto", gpus=0.5).engine
     'ray'
     """
 
-    engine: Engine = "local"
+    engine: EngineName = "local"
     address: str | None = None
     workers: int | None = None
     cpus: float = 1
@@ -83,8 +83,8 @@ class Where:
     shard: Shard | None = None
 
     def __post_init__(self) -> None:
-        if self.engine not in get_args(Engine):
-            raise unknown("engine", self.engine, get_args(Engine))
+        if self.engine not in get_args(EngineName):
+            raise unknown("engine", self.engine, get_args(EngineName))
         if self.engine != "ray" and (self.address, self.workers, self.cpus, self.gpus) != (None, None, 1, None):
             raise CovshiftError(
                 "an address, workers and what each of them takes are for Ray; choose `engine=ray`, or leave them out"
@@ -108,4 +108,4 @@ class Where:
 
 
 HERE = Where()
-"""In this process."""
+"""The local engine, in this process."""

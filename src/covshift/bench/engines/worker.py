@@ -14,15 +14,15 @@ from covshift.support.errors import CovshiftError
 
 
 @dataclass(frozen=True)
-class Job:
-    """What a worker has to know.
+class WorkerSetup:
+    """Everything that a worker has to know.
 
     Attributes:
-        settings: of the run.
-        model_digest, data_digest: what the one who writes the rows has opened; workers must open the same.
-        folder: where relative paths in the settings begin.
-        environment: variables that say where covshift keeps its files.
-        where: what a worker takes.
+        settings: the settings of the run.
+        model_digest, data_digest: the digests of model and data in the command; workers must open the same.
+        folder: the folder that relative paths in the settings start from.
+        environment: the environment variables that name the folders of covshift's files.
+        where: the resources of a worker.
     """
 
     settings: Settings
@@ -51,14 +51,14 @@ class Failure(NamedTuple):
 class Worker:
     """Runs in a process of its own, which Ray starts; an ordinary class otherwise."""
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: WorkerSetup) -> None:
         self._job = job
 
     def open(self, share: float) -> None:
         """Open the model and the data, and check that they are those of the run.
 
         Args:
-            share: of this machine's memory.
+            share: the share of this machine's memory that the worker may use.
         """
         from covshift.bench.cells import Work
         from covshift.bench.run import make_evaluator, open_model_of

@@ -1,4 +1,4 @@
-"""What is done about the shift: the methods that a benchmark compares, and how they are written."""
+"""The methods that a benchmark compares, and how they are written."""
 
 from covshift.bench.methods.base import Method, Prior, value_text
 from covshift.bench.methods.batches import BatchMethod, Full, Partial, batch, grid

@@ -1,4 +1,4 @@
-"""`Method`: what is run on the images of a condition, and how it is written on the command line and in results."""
+"""`Method`: what is run on the images of a condition, and how it is written in settings and in results."""
 
 import math
 from abc import ABC, abstractmethod
@@ -8,13 +8,14 @@ from inspect import get_annotations
 from typing import Any, ClassVar, Literal, Self, get_args, get_type_hints
 
 from covshift.bench.evaluation import Evaluation
-from covshift.data.selection import Shown
+from covshift.data.selection import ConditionImages
 from covshift.support.errors import CovshiftError
 
 Prior = float | Literal["auto"]
 """N, how many images the source statistics count for; "auto" where each layer weighs what it sees by itself."""
 
 EXAMPLE = "batch:n=8,N=16"
+_FLAGS = {"yes": True, "no": False}
 _KEYS = {"prior": "N"}  # fields that are written by the paper's letter
 
 
@@ -49,7 +50,7 @@ class Method(ABC):
 
     @property
     def name(self) -> str:
-        """How it is written, and what results are filed under."""
+        """The text that a user writes for the method, and that results are stored under."""
         values = {key: getattr(self, name) for key, name in self.takes().items()}
         written = ",".join(f"{key}={value_text(value)}" for key, value in values.items() if value is not None)
         return f"{self.word}:{written}" if written else self.word
@@ -72,7 +73,7 @@ class Method(ABC):
         """Return a method for each N to choose from; none where N is not to be chosen."""
         return []
 
-    def in_step(self, shown: Shown) -> bool:
+    def in_step(self, images: ConditionImages) -> bool:
         """Return whether ranks wait for each other's statistics at every batch, so that none can fail alone."""
         return False
 
@@ -114,6 +115,8 @@ def value_text(value: object) -> str:
     >>> value_text(16.0), value_text("auto"), value_text(8)
     ('16', 'auto', '8')
     """
+    if isinstance(value, bool):
+        return "yes" if value else "no"
     return f"{value:g}" if isinstance(value, float) else f"{value}"
 
 
@@ -121,6 +124,8 @@ def _value(text: str, key: str, written: str, kind: Any) -> Any:
     kinds = [each for part in get_args(kind) or (kind,) for each in (get_args(part) or (part,))]
     if str in kinds or written in kinds:
         return written
+    if bool in kinds and written in _FLAGS:
+        return _FLAGS[written]
     number = as_number(text, key, written)
     if int in kinds and float not in kinds:
         return as_whole(text, key, number)

@@ -25,7 +25,7 @@ class BatchMethod(Method):
 
     @classmethod
     def parse(cls, text: str, given: dict[str, str]) -> Self:
-        """Return the method that a user has written, who has to say n."""
+        """Return the method that a user has written; n is required."""
         method = super().parse(text, given)
         if method.n is None:
             raise CovshiftError(f"expected how many images, as in {EXAMPLE}, got {text!r}")
@@ -34,10 +34,10 @@ class BatchMethod(Method):
     def check(self, batch_size: int) -> None:
         """Raise a `CovshiftError` where layers would have to weigh a batch that never is in memory as a whole."""
         if self.prior == "auto" and (self.n is None or self.n > batch_size):
-            images = "all" if self.n is None else str(self.n)
+            images, more = ("all", "") if self.n is None else (str(self.n), f", or `batch_size={self.n}`")
             raise CovshiftError(
                 f"{self.name} cannot choose N by itself for statistics of {images} images that come in batches of "
-                f"{batch_size}; give a number as N, or a batch_size of n or more"
+                f"{batch_size}; give a number as N{more}"
             )
 
     def run(self, on: Evaluation) -> None:
@@ -45,14 +45,14 @@ class BatchMethod(Method):
         self.check(on.batch_size)
         if self.n is None or self.n > on.batch_size:
             assert self.prior != "auto"
-            pieces = on.shown.pieces(self.n, on.batch_size) if self.n else [on.shown.batches(on.batch_size)]
+            pieces = on.images.pieces(self.n, on.batch_size) if self.n else [on.images.batches(on.batch_size)]
             for batches in pieces:
                 on.run_whole(batches, self.prior or 0)
             return
         size = on.batch_size // self.n * self.n
         policy = Batch(self.prior or 0, None if size == self.n else self.n, sync=False)
         with adapt(on.model.module, policy):
-            on.run(on.shown.batches(size))
+            on.run(on.images.batches(size))
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ class Full(Method):
 
     def run(self, on: Evaluation) -> None:
         """Adapt to all images of the condition as one statistical batch."""
-        on.target = on.run_whole(on.shown.batches(on.batch_size), 0)
+        on.target = on.run_whole(on.images.batches(on.batch_size), 0)
 
 
 def batch(n: int, prior: Prior) -> BatchMethod:

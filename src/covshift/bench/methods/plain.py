@@ -15,4 +15,4 @@ class NoAdaptation(Method):
 
     def run(self, on: Evaluation) -> None:
         """Show all images to the model with its own statistics."""
-        on.run_frozen(on.shown.batches(on.batch_size), as_it_came=True)
+        on.run_frozen(on.images.batches(on.batch_size), as_it_came=True)

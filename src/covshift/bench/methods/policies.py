@@ -1,5 +1,6 @@
 """A policy of `covshift.adapt` as a method: the model sees n images at a time, one batch after the other."""
 
+from abc import abstractmethod
 from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass, replace
@@ -9,29 +10,29 @@ from covshift.bench.evaluation import Evaluation
 from covshift.bench.methods.base import Method, Prior, as_number, as_whole, value_text
 from covshift.bench.methods.names import PARTIAL_PRIOR
 from covshift.core.adapter import adapt
-from covshift.core.policies import Stream
-from covshift.data.selection import Shown
+from covshift.core.policies import Stream, check_policy
+from covshift.data.selection import ConditionImages
 from covshift.support.errors import CovshiftError, is_number
 
 
 class FollowingMethod(Method):
     """Statistics that follow the images, n at a time; a subclass says by which policy."""
 
+    @abstractmethod
     def policy(self) -> Any:
         """Return a new policy for `covshift.adapt`."""
-        raise NotImplementedError
 
-    def in_step(self, shown: Shown) -> bool:
+    def in_step(self, images: ConditionImages) -> bool:
         """Return whether every rank gets some of every n images."""
-        return shown.spread(self.n or 1)
+        return images.spread(self.n or 1)
 
     def run(self, on: Evaluation) -> None:
         """Show n images after the other to the model, with the policy's adapter on it."""
         n, policy = self.n or 1, copy(self.policy())
         # Where n images do not go round, one rank has all of them, and the others have no statistics to wait for.
-        object.__setattr__(policy, "sync", on.shown.spread(n))
+        object.__setattr__(policy, "sync", on.images.spread(n))
         with adapt(on.model.module, policy):
-            on.run(on.shown.in_turn(n))
+            on.run(on.images.in_turn(n))
 
 
 @dataclass(frozen=True)
@@ -92,6 +93,7 @@ class PolicyMethod(FollowingMethod):
             policy = method.policy()
         except (TypeError, ValueError) as error:
             raise CovshiftError(f"cannot make the policy of method {text!r}: {error}") from error
+        check_policy(policy)
         prior = getattr(policy, "prior", None)
         return replace(method, prior=prior if prior == "auto" or is_number(prior) else None)
 

@@ -116,7 +116,7 @@ class Unregistered(Method):
 
     @property
     def name(self) -> str:
-        """What results are filed under."""
+        """The name that results are stored under."""
         return self.written
 
     def run(self, on: Evaluation) -> None:

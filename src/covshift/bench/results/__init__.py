@@ -1,1 +1,1 @@
-"""What a run has found: rows on disk, and numbers and tables made of them."""
+"""The results of a run: rows on disk, and numbers and tables computed from them."""

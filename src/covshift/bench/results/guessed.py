@@ -31,7 +31,7 @@ class Guess(NamedTuple):
 
 
 def guess(name: str, *, adapted: bool) -> Guess:
-    """Return what the name of a model says of it.
+    """Return the family and the normalisation that the name of a model suggests.
 
     Args:
         name: a model's URI, or what someone called it.

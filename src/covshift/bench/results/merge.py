@@ -9,7 +9,7 @@ from covshift.bench.engines.where import Shard
 from covshift.support.errors import CovshiftError
 
 
-def merge(folders: Sequence[Path], out: Path | None = None) -> list[Path]:
+def merge_runs(folders: Sequence[Path], out: Path | None = None) -> list[Path]:
     """Merge run folders into one, or the shards in folders, each into its own.
 
     Args:
@@ -42,7 +42,7 @@ def _merge(parts: Sequence[Path], out: Path) -> None:
         try:
             check_same(stores[0].folder, stores[0].run, store.run, extend=False)
         except CovshiftError as error:
-            raise CovshiftError(f"{store.folder} is no part of the same run: {error}") from error
+            raise CovshiftError(f"{store.folder} is not a part of the same run: {error}") from error
         for row in store.rows():
             _check_agree(rows.setdefault(row.cell, row), row, store.folder)
     merged = Store.create(out, stores[0].run, extend=True)

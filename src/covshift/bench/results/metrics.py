@@ -1,4 +1,4 @@
-"""Errors of a run in few numbers: error rates with intervals, corruption errors, mCE, and the choice of N."""
+"""Summaries of a run's errors: error rates with intervals, corruption errors, mCE, and the choice of N."""
 
 import math
 from collections import defaultdict
@@ -9,10 +9,10 @@ from covshift.bench.methods import NONE, PARTIAL_IMAGES, PRIORS, batch
 from covshift.bench.results.store import Row
 from covshift.corruptions import names
 from covshift.data.condition import CLEAN, SEVERITIES, Condition
-from covshift.shift.prior import best_prior
+from covshift.shift.prior import least_error_prior
 from covshift.support.errors import CovshiftError
 
-Errors = Mapping[Condition, float]
+ErrorRates = Mapping[Condition, float]
 """Top-1 error, from 0 to 1, in each condition."""
 
 ALEXNET = {
@@ -86,7 +86,7 @@ def mean_rate(rates: Iterable[Rate]) -> Rate:
     return Rate(value, low, high)
 
 
-def by_corruption(errors: Errors) -> dict[str, float]:
+def by_corruption(errors: ErrorRates) -> dict[str, float]:
     """Return the mean error over severities of each corruption that has all five."""
     return {
         name: math.fsum(errors[Condition(name, severity)] for severity in SEVERITIES) / len(SEVERITIES)
@@ -95,18 +95,18 @@ def by_corruption(errors: Errors) -> dict[str, float]:
     }
 
 
-def corruption_errors(errors: Errors, baseline: Baseline = AS_PUBLISHED) -> dict[str, float]:
+def corruption_errors(errors: ErrorRates, baseline: Baseline = AS_PUBLISHED) -> dict[str, float]:
     """Return the CE of each corruption: the error over severities, as a share of the baseline's."""
     found = by_corruption(errors)
     return {name: value / baseline.errors[name] for name, value in found.items() if baseline.errors.get(name)}
 
 
-def mce(errors: Errors, baseline: Baseline = AS_PUBLISHED) -> float | None:
+def mce(errors: ErrorRates, baseline: Baseline = AS_PUBLISHED) -> float | None:
     """Return the mean corruption error of the 15 test corruptions, 1 for the baseline; None where one is missing."""
     return _mean_over_test(corruption_errors(errors, baseline))
 
 
-def relative_mce(errors: Errors, baseline: Baseline = AS_PUBLISHED) -> float | None:
+def relative_mce(errors: ErrorRates, baseline: Baseline = AS_PUBLISHED) -> float | None:
     """Return mCE for what corruption adds to the clean error; None without clean errors of both."""
     if CLEAN not in errors or baseline.clean is None:
         return None
@@ -158,4 +158,4 @@ def choose_prior(rows: Iterable[Row], *, weighted: bool) -> float:
             totals[methods[row.method]].append(weight * row.top1_errors / row.images)
     if not totals:
         raise CovshiftError("expected rows of batch:n=8,N=… on holdout corruptions to choose N by, found none")
-    return best_prior({prior: math.fsum(sorted(errors)) for prior, errors in totals.items()})
+    return least_error_prior({prior: math.fsum(sorted(errors)) for prior, errors in totals.items()})

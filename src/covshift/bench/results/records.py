@@ -1,4 +1,4 @@
-"""What is written down of a run: `Run`, what it is, in `run.json`, and a `Row` for each finished cell."""
+"""The records of a run: `Run`, everything that its rows depend on, in `run.json`, and a `Row` for each finished cell."""
 
 from pathlib import Path
 from typing import Any, Protocol, Self
@@ -14,7 +14,7 @@ SCHEMA = 1
 
 
 class Row(BaseModel):
-    """A finished cell: what was run, and what came out."""
+    """A finished cell: the method and condition that were run, and the errors."""
 
     model_config = ConfigDict(frozen=True, ser_json_inf_nan="strings")
 
@@ -39,7 +39,7 @@ class Row(BaseModel):
 
 
 class Run(BaseModel):
-    """What a run is: everything that its rows depend on.
+    """A run: everything that its rows depend on.
 
     `model_family` and `model_norm` are a model's `family` and `norm`; of runs that did not record them, they are
     guessed from the model's name, where "" is unknown.
@@ -76,7 +76,7 @@ class Run(BaseModel):
 
     @property
     def image_count(self) -> int:
-        """How many images are shown in a condition."""
+        """The number of images shown in a condition."""
         return min(self.settings.limit or self.data_images, self.data_images)
 
 
@@ -85,11 +85,11 @@ class RunFolder(Protocol):
 
     @property
     def folder(self) -> Path:
-        """Where the run is."""
+        """The folder of the run."""
 
     @property
     def run(self) -> Run:
-        """What the run is."""
+        """The run, with everything that its rows depend on."""
 
 
 def read_run(file: Path) -> Run:
@@ -103,7 +103,7 @@ def read_run(file: Path) -> Run:
     try:
         run = Run.model_validate_json(text, context=STORED)
     except ValidationError as error:
-        raise CovshiftError(f"{file} is no run of schema {SCHEMA}: {error.errors()[0]['msg']}") from error
+        raise CovshiftError(f"{file} is not a valid run of schema {SCHEMA}: {error.errors()[0]['msg']}") from error
     if run.schema_version != SCHEMA:
         raise CovshiftError(f"{file} has schema {run.schema_version}, this covshift reads {SCHEMA}; use its version")
     return run

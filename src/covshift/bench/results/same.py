@@ -1,4 +1,4 @@
-"""Do two runs belong together? Rows of one folder must come from the same settings, weights and images."""
+"""Checks that two runs belong together: rows of one folder must come from the same settings, weights and images."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -43,7 +43,7 @@ def _comparable(settings: Settings) -> dict[str, Any]:
     return settings.model_dump() | {"methods": sorted(settings.methods)}
 
 
-def joined(held: Settings, new: Settings) -> Settings:
+def join_settings(held: Settings, new: Settings) -> Settings:
     """Return settings with the conditions and methods of both."""
     update: dict[str, Any] = {}
     for name in PLANNED:

@@ -14,8 +14,8 @@ from pydantic import ValidationError
 
 from covshift.bench.methods import PARTIAL_PRIOR
 from covshift.bench.results.records import SCHEMA, Row, Run, RunFolder, read_run
-from covshift.bench.results.same import check_same, check_settings, joined
-from covshift.support.errors import CovshiftError
+from covshift.bench.results.same import check_same, check_settings, join_settings
+from covshift.support.errors import CovshiftError, plural
 from covshift.support.files import replacing
 from covshift.support.locks import locks
 
@@ -40,14 +40,17 @@ class Store:
         self._read_to = 0
         self._lock = locks(folder / _LOCK)
 
+    def __repr__(self) -> str:
+        return f"Store({str(self.folder)!r}, {plural(len(self.rows()), 'row')})"
+
     @classmethod
     def create(cls, folder: Path, run: Run, *, extend: bool = False) -> "Store":
         """Make a run folder, or open the one that is there if it holds the same run.
 
         Args:
-            folder: is made if it is not there.
-            run: what is about to be run.
-            extend: add the conditions and methods of `run` to a run that has others.
+            folder: the run folder, which is created if it does not exist.
+            run: the run that is about to begin.
+            extend: whether to add the conditions and methods of `run` to a run that has others.
         """
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -75,7 +78,7 @@ class Store:
         known = {"model_family": run.model_family, "model_norm": run.model_norm}
         if not extend:
             return self.run.model_copy(update=known)
-        settings = joined(self.run.settings, run.settings)
+        settings = join_settings(self.run.settings, run.settings)
         chosen = {method.name for method in settings.plan.chosen}
         held = self.run.settings.plan.holdout
         if settings.plan.holdout != held and any(row.method in chosen for row in self.rows()):
@@ -106,11 +109,11 @@ class Store:
                 row = Row.model_validate_json(line)
             except ValidationError as error:
                 raise CovshiftError(
-                    f"line {number} of {self.folder / _ROWS} is no row: {line[:80]!r}; {_AGAIN}"
+                    f"line {number} of {self.folder / _ROWS} is not a valid row: {line[:80]!r}; {_AGAIN}"
                 ) from error
             if row.images < 1 or not all(0 <= errors <= row.images for errors in (row.top1_errors, row.top5_errors)):
                 raise CovshiftError(
-                    f"line {number} of {self.folder / _ROWS} cannot be: {row.top1_errors} and {row.top5_errors} errors "
+                    f"line {number} of {self.folder / _ROWS} is not possible: {row.top1_errors} and {row.top5_errors} errors "
                     f"in {row.images} images of {row.cell}; {_AGAIN}"
                 )
             self._rows.append(row)

@@ -12,9 +12,9 @@ from covshift.bench.results.store import Row, Run
 from covshift.corruptions import names
 from covshift.data.condition import CLEAN, MIXED, SEVERITIES, Condition
 from covshift.support.errors import plural
-from covshift.support.tables import CHANGE, EMPTY, Table, TableCell, percent, points, tidy
+from covshift.support.tables import CHANGE, EMPTY, Table, TableCell, percent_cell, points_cell, tidy
 from covshift.support.writers import FORMS
-from covshift.support.writers import write as write_tables
+from covshift.support.writers import format_tables
 
 FORMATS = (*FORMS, "json")
 """The forms that tables of a run are written in."""
@@ -78,10 +78,10 @@ def overview(runs: Mapping[str, tuple[Sequence[Row], Run]], baseline: Baseline |
         lines.append(
             (
                 TableCell(f"{name}: {_extent(corruptions, run.settings.severities)}{images} images"),
-                percent(rates.get(NONE, {}).get(CLEAN)),
-                *map(percent, means),
+                percent_cell(rates.get(NONE, {}).get(CLEAN)),
+                *map(percent_cell, means),
                 *(map(_exactly, scores) if measured else ()),
-                points(after.value - before.value if before and after else None),
+                points_cell(after.value - before.value if before and after else None),
             )
         )
     title = f"mean error in % on {', '.join(dict.fromkeys(run.settings.data for _, run in runs.values()))}"
@@ -107,7 +107,7 @@ def methods_table(rows: Sequence[Row], run: Run, baseline: Baseline | None = Non
     last = compared[-1] if compared and NONE in methods else None
 
     def line(label: str, values: Mapping[str, Rate | float | None]) -> tuple[TableCell, ...]:
-        cells = {name: _exactly(each) if isinstance(each, float) else percent(each) for name, each in values.items()}
+        cells = {name: _exactly(each) if isinstance(each, float) else percent_cell(each) for name, each in values.items()}
         return (TableCell(label), *cells.values(), _change(cells[NONE], cells[last]) if last else EMPTY)
 
     def mean(label: str, corruptions: Sequence[str], of: Rates = rates) -> tuple[TableCell, ...]:
@@ -181,7 +181,7 @@ def grid_table(rows: Sequence[Row], run: Run) -> Table:
         return mean_rate(rates[name, c] for c in wanted) if wanted and all((name, c) in rates for c in wanted) else None
 
     lines = [
-        (TableCell(f"n = {n}"), *(percent(mean(n, prior)) for prior in priors), EMPTY)
+        (TableCell(f"n = {n}"), *(percent_cell(mean(n, prior)) for prior in priors), EMPTY)
         for n in sorted({method.n or 0 for method in methods})
     ]
     return _table("grid", "mean error in % by batch size n and prior N", [f"N = {p:g}" for p in priors], lines)
@@ -204,12 +204,12 @@ def why_no_mce(run: Run, baseline: Baseline | None) -> str | None:
 
 def _exactly(share: float | None) -> TableCell:
     """Return the cell of a share whose interval has no width."""
-    return EMPTY if share is None else percent((share, share, share))
+    return EMPTY if share is None else percent_cell((share, share, share))
 
 
 def _change(before: TableCell, after: TableCell) -> TableCell:
     if isinstance(before.value, float) and isinstance(after.value, float):
-        return points(after.value - before.value)
+        return points_cell(after.value - before.value)
     return EMPTY
 
 
@@ -242,9 +242,9 @@ def _as_data(table: Table) -> dict[str, Any]:
     return {"title": table.title, "columns": columns, "lines": lines, "notes": table.notes}
 
 
-def write(tables: Sequence[Table], form: str = "text") -> str:
+def format_run_tables(tables: Sequence[Table], form: str = "text") -> str:
     """Return tables as one text; as CSV, with a line for each number, as a share from 0 to 1."""
     if form == "json":
         texts = [json.dumps(_as_data(table), indent=1) for table in tables]
         return texts[0] if len(texts) == 1 else "[" + ",\n".join(texts) + "]"
-    return write_tables([tidy(table) for table in tables] if form == "csv" else tables, form, others=["json"])
+    return format_tables([tidy(table) for table in tables] if form == "csv" else tables, form, others=["json"])

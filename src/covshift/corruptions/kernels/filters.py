@@ -8,7 +8,7 @@ from covshift.support.jit import kernel
 
 @kernel
 def gaussian(image: Array, weights: Array, out: Array) -> None:
-    """Separable Gaussian over rows, then columns, of an (H, W, C) array; the rim is repeated outwards.
+    """Apply a separable Gaussian over rows, then columns, of an (H, W, C) array; the rim is repeated outwards.
 
     `weights` is half a kernel, the centre first. Terms are added from the rim of the kernel inwards, and between the
     two directions a value is rounded to the type of `out`.
@@ -46,7 +46,7 @@ def gaussian(image: Array, weights: Array, out: Array) -> None:
 
 @kernel
 def shuffle(image: Array, offsets: Array, reach: int) -> None:
-    """Glass: each pixel, from the last to the first, takes the colour of a near one; passes are offsets' first axis."""
+    """Give each pixel, from the last to the first, the colour of a near one; the first axis of offsets is the pass."""
     passes, rows, columns = offsets.shape[:3]
     height, width = image.shape[:2]
     for k in range(passes):
@@ -61,7 +61,7 @@ def shuffle(image: Array, offsets: Array, reach: int) -> None:
 
 @kernel
 def motion(image: Array, weights: Array, dx: Array, dy: Array, out: Array) -> None:
-    """ImageMagick's motion blur: a weighted sum over shifted copies, rounded to 16-bit levels and cut to 8 bits."""
+    """Apply ImageMagick's motion blur: a weighted sum of shifted copies, rounded to 16 bits and truncated to 8."""
     height, width, channels = image.shape
     row, reach = width * channels, weights.size
     wide = np.empty((height, row + 2 * reach * channels), np.float64)

@@ -7,14 +7,14 @@ from covshift.support.jit import kernel
 
 @kernel
 def add_noise(image: Array, noise: Array, scale: float, out: Array) -> None:
-    """Image plus scaled noise, on the scale where white is 1."""
+    """Add scaled noise to an image, on the scale where white is 1."""
     for i in range(image.size):
         out[i] = level(image[i] / 255.0 + scale * noise[i])
 
 
 @kernel
 def speckle(image: Array, noise: Array, scale: float, out: Array) -> None:
-    """Image plus noise in proportion to it."""
+    """Add noise in proportion to the image."""
     for i in range(image.size):
         x = image[i] / 255.0
         out[i] = level(x + x * (scale * noise[i]))
@@ -22,7 +22,7 @@ def speckle(image: Array, noise: Array, scale: float, out: Array) -> None:
 
 @kernel
 def salt_and_pepper(image: Array, hit: Array, salt: Array, amount: float, out: Array) -> None:
-    """White or black where `hit` is below `amount`, the image elsewhere."""
+    """Set values to white or black where `hit` is below `amount`, and to the image elsewhere."""
     for i in range(image.size):
         out[i] = level(image[i] / 255.0)
         if hit[i] < amount:
@@ -31,7 +31,7 @@ def salt_and_pepper(image: Array, hit: Array, salt: Array, amount: float, out: A
 
 @kernel
 def invert_poisson(image: Array, chance: Array, cumulative: Array, starts: Array, out: Array) -> None:
-    """The least count whose distribution function is above the chance, for each value's own rate."""
+    """Return the least count whose distribution function exceeds the drawn probability, for each value's own rate."""
     last = cumulative.shape[1] - 1
     for i in range(image.size):
         level, u = image[i], chance[i]

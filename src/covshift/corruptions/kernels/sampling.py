@@ -25,7 +25,7 @@ def mirror(index: int, size: int) -> int:
 
 @kernel
 def warp(image: Array, inverse: Array, out: Array) -> None:
-    """Affine map with mirrored rims, sampled on a grid of 1/32 pixel in fixed point, as OpenCV 4 does it.
+    """Apply an affine map with mirrored rims, sampled on a grid of 1/32 pixel in fixed point, as OpenCV 4 does.
 
     OpenCV 5 samples exactly, which moves what a benchmark made with OpenCV 4 shows by up to four levels.
     """
@@ -55,7 +55,7 @@ def warp(image: Array, inverse: Array, out: Array) -> None:
 
 @kernel
 def displace(image: Array, dx: Array, dy: Array, out: Array) -> None:
-    """Bilinear samples of the image at each pixel's own place plus (dy, dx)."""
+    """Sample the image bilinearly at each pixel's own place plus (dy, dx)."""
     height, width = image.shape[:2]
     for y in range(height):
         for x in range(width):
@@ -75,7 +75,7 @@ def displace(image: Array, dx: Array, dy: Array, out: Array) -> None:
 
 @kernel
 def channel_means(image: Array) -> Array:
-    """The mean of each channel, white being 1, added up pixel by pixel as NumPy does over the first two axes."""
+    """Return the mean of each channel, white being 1, summed pixel by pixel as NumPy does over the first two axes."""
     units, sums = np.arange(256) / 255.0, np.zeros(3)
     for y in range(image.shape[0]):
         for x in range(image.shape[1]):
@@ -89,7 +89,7 @@ def channel_means(image: Array) -> Array:
 def resample(image: Array, left: Array, across: Array, top: Array, down: Array, out: Array) -> None:
     """Resample columns, then rows, in 22-bit fixed point with 8 bits in between, as Pillow does it.
 
-    Output column x is the sum of input columns from `left[x]` on, weighted by `across[x]`; rows likewise.
+    Output column x is the sum of input columns from `left[x]` on, weighted by `across[x]`; so are rows.
     """
     height, width = image.shape[0], left.size
     half, row = np.int32(1 << 21), width * 3

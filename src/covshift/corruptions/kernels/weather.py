@@ -9,25 +9,25 @@ from covshift.support.jit import kernel
 
 @kernel
 def after(index: int, count: int) -> int:
-    """The next index on a ring; a division here would take longer than all the rest."""
+    """Return the next index on a ring; a division here would take longer than all the rest."""
     return index + 1 if index + 1 < count else 0
 
 
 @kernel
 def before(index: int, count: int) -> int:
-    """The index before on a ring."""
+    """Return the previous index on a ring."""
     return index - 1 if index > 0 else count - 1
 
 
 @kernel
 def wobble(amplitude: float, chance: float) -> float:
-    """A number up to the square of the amplitude, which is how the published clouds got their contrast."""
+    """Return a number up to the square of the amplitude, which is how the published clouds got their contrast."""
     return amplitude * (-amplitude + (amplitude + amplitude) * chance)
 
 
 @kernel
 def plasma(noise: Array, side: int, decay: float) -> Array:
-    """Fractal clouds in [0, 1] by diamonds and squares on a torus, from side * side - 1 numbers in [0, 1)."""
+    """Return fractal clouds in [0, 1] by diamonds and squares on a torus, from side * side - 1 numbers in [0, 1)."""
     cloud = np.zeros((side, side), np.float64)
     amplitude, step, used = 100.0, side, 0
     while step >= 2:
@@ -59,7 +59,7 @@ def plasma(noise: Array, side: int, decay: float) -> Array:
 
 @kernel
 def add_fog(image: Array, cloud: Array, strength: float, out: Array) -> None:
-    """Image plus clouds, scaled back so that its brightest value stays what it was."""
+    """Add clouds to an image, scaled back so that its brightest value stays what it was."""
     brightest = image.max() / 255.0
     row = np.empty(3 * image.shape[1])
     for y in range(image.shape[0]):
@@ -115,7 +115,7 @@ def shift_hsv(image: Array, factor: float, saturation: float, value: float, out:
 
 @kernel
 def blend(image: Array, ice: Array, kept: float, added: float, out: Array) -> None:
-    """A weighted sum of two uint8 images, cut at white and to whole levels."""
+    """Return a weighted sum of two uint8 images, clipped at white and truncated to whole levels."""
     for y in range(image.shape[0]):
         for x in range(image.shape[1]):
             for c in range(3):
@@ -138,7 +138,7 @@ def snowfall(unit: Array, grey: Array, flakes: Array, keep: float, out: Array) -
 
 @kernel
 def tint(image: Array, cover: Array, colour: Array, kept: Array, out: Array) -> None:
-    """Where it is covered, a share of the image, plus the colour times the cover, in single precision."""
+    """Return a share of the image where it is covered, plus the colour times the cover, in single precision."""
     for y in range(image.shape[0]):
         for x in range(image.shape[1]):
             for c in range(3):

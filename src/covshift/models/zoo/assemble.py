@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 BLOCKS = (3, 4, 6, 3)
 ALPHA, BETA = 2, 4
-"""The little branch is so many times narrower and, but for its first block, shallower."""
+"""Factor by which the little branch is narrower and, but for its first block, shallower."""
 
 
 class ConvNorm(nn.Module):
@@ -21,13 +21,13 @@ class ConvNorm(nn.Module):
         self.norm = nn.BatchNorm2d(outputs, momentum=0.003)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Without an activation."""
+        """Apply convolution and normalisation, without an activation."""
         y: Tensor = self.norm(self.conv(x))
         return y
 
 
 class Select(nn.Module):
-    """Weigh two halves of the channels against each other, by what is in the picture."""
+    """A layer that weighs two halves of the channels against each other, depending on the picture."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -96,21 +96,21 @@ class Stage(nn.Module):
         self.merge = run_of_blocks(4 * width, width, 1, stride)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the sides must be even."""
+        """Apply both branches; the sides of the input must be even."""
         big = F.interpolate(self.big(x), scale_factor=2, mode="nearest")
         y: Tensor = self.merge(F.relu(self.little(x) + big))
         return y
 
 
 def run_of_blocks(inputs: int, width: int, count: int, stride: int, *, relu: bool = True) -> nn.Sequential:
-    """Blocks of which the first has the stride and a projection; `relu` is said of the last, if there are more."""
+    """Return blocks, of which the first has the stride and a projection; `relu` applies to the last of several."""
     first = Bottleneck(inputs, width, stride, project=True)
     rest = (Bottleneck(4 * width, width, project=False, relu=relu or i < count - 1) for i in range(1, count))
     return nn.Sequential(first, *rest)
 
 
 class AssembleResNet(nn.Module):
-    """The network; images of 224 or 256 px fit."""
+    """Assemble-ResNet-50, for images of 224 or 256 px."""
 
     def __init__(self, classes: int = 1000, width: int = 64) -> None:
         super().__init__()

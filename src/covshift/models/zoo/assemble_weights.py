@@ -7,11 +7,11 @@ that one walk over a scope tells which tensor is whose.
 import re
 from pathlib import Path
 
-from covshift.models.checkpoint import read_state
+from covshift.models.checkpoint import StateDict, read_state
 from covshift.models.preprocess import Preprocess
 from covshift.models.untrained import untrained
 from covshift.models.zoo.assemble import AssembleResNet, ConvNorm, Select
-from covshift.models.zoo.entry import Entry, State
+from covshift.models.zoo.entry import Entry
 from covshift.models.zoo.tensorflow import is_tensorflow, read_tensors
 
 _ROOT = "resnet_model"
@@ -19,7 +19,7 @@ _NORM = {"weight": "gamma", "bias": "beta", "running_mean": "moving_mean", "runn
 
 
 def scopes(network: AssembleResNet) -> dict[str, str]:
-    """TensorFlow's scopes, by the names of our modules."""
+    """Return TensorFlow's scopes, by the names of our modules."""
     found = {"pool": "stage0/pool", "last": "stage4"}
     for i in range(len(network.stages)):
         found |= {f"stages.{i}.{part}": f"stage{i + 1}/{part}{i + 1}" for part in ("big", "little", "merge")}
@@ -27,7 +27,7 @@ def scopes(network: AssembleResNet) -> dict[str, str]:
 
 
 def names(network: AssembleResNet) -> dict[str, str]:
-    """Return what TensorFlow calls each of our tensors.
+    """Return TensorFlow's name for each of our tensors.
 
     >>> names(AssembleResNet(width=8))["stages.0.big.1.expand.conv.weight"]
     'resnet_model/stage1/big1/conv2d_6/kernel'
@@ -52,7 +52,7 @@ def _norm(own: str, scope: str) -> dict[str, str]:
     return {f"{own}.{ours}": f"{scope}/{theirs}" for ours, theirs in _NORM.items()}
 
 
-def read_assemble(path: Path) -> State:
+def read_assemble(path: Path) -> StateDict:
     """Return the weights from TensorFlow's checkpoint, or from a file of torch with our names."""
     if not is_tensorflow(path):
         return read_state(path)

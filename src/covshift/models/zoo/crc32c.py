@@ -10,7 +10,7 @@ from covshift.support.jit import kernel
 
 
 def masked_crc32c(content: bytes) -> int:
-    """Return the checksum of some bytes, turned and moved: a checksum of data that hold checksums would be a poor one.
+    """Return the masked checksum of some bytes: rotated and shifted, since the data themselves may hold checksums.
 
     >>> hex(masked_crc32c(b"123456789"))
     '0xc78ab0e5'

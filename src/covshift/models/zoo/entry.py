@@ -1,15 +1,13 @@
-"""What has to be known of a published model to open it."""
+"""`Entry` and `File`: the facts that it takes to open a published model."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from torch import Tensor, nn
+from torch import nn
 
-from covshift.models.checkpoint import read_state
+from covshift.models.checkpoint import StateDict, read_state
 from covshift.models.preprocess import IMAGENET, Preprocess
-
-State = dict[str, Tensor]
 
 
 @dataclass(frozen=True)
@@ -17,10 +15,10 @@ class File:
     """A file that the authors of a model have published.
 
     Attributes:
-        url: where it is.
-        name: what it is called on disk.
+        url: the address of the file.
+        name: the name of the file on disk.
         sha256: its checksum, or the first digits of it; empty where none was published.
-        page: where to fetch it by hand, if not at `url`.
+        page: the address to fetch it from by hand, if not `url`.
     """
 
     url: str
@@ -40,7 +38,7 @@ def published(url: str, sha256: str = "") -> File:
 
 
 def on_drive(identity: str, name: str) -> File:
-    """Return a file on Google Drive, which asks twice before it gives a large one away."""
+    """Return a file on Google Drive, which asks for a confirmation before it sends a large one."""
     url = f"https://drive.usercontent.google.com/download?id={identity}&export=download&confirm=t"
     return File(url, name, page=f"https://drive.google.com/file/d/{identity}/view")
 
@@ -50,18 +48,18 @@ class Entry:
     """One model of the paper.
 
     Attributes:
-        name: what follows `zoo:`.
-        family: of architectures.
-        build: makes it without weights.
-        licence: of the weights, as far as their authors say.
-        citation: who made it.
-        files: the published weights; the first one is what is read. None where nobody has published any.
-        preprocess: what the weights expect.
-        read: the tensors of a published file.
-        rename: the same under the names of our module; names that are ours already must pass.
-        note: what a user should know.
-        recipe: for `covshift train`, where there are no published weights.
-        page: where the weights are, if only a person can fetch them.
+        name: the part of the URI after `zoo:`.
+        family: the family of its architecture.
+        build: a function that makes the model without weights.
+        licence: the licence of the weights, as far as their authors state one.
+        citation: the paper to cite.
+        files: the published files, of which the first is read; empty where nobody has published any.
+        preprocess: the preprocessing that the weights expect.
+        read: a function that returns the tensors of a published file.
+        rename: a function that gives tensors the names of our module; names that are ours already stay.
+        note: a note for users.
+        recipe: the recipe for `covshift train`, where there are no published weights.
+        page: the address of the weights, if only a person can fetch them.
     """
 
     name: str
@@ -71,8 +69,8 @@ class Entry:
     citation: str
     files: tuple[File, ...] = ()
     preprocess: Preprocess = IMAGENET
-    read: Callable[[Path], State] = read_state
-    rename: Callable[[State], State] = lambda state: state
+    read: Callable[[Path], StateDict] = read_state
+    rename: Callable[[StateDict], StateDict] = lambda state: state
     note: str = ""
     recipe: str = ""
     page: str = ""

@@ -13,7 +13,7 @@ def fetch(entry: Entry) -> Path:
     """Return the first file of an entry on this machine; what is missing is downloaded, once.
 
     Raises:
-        CovshiftError: if nobody has published weights, or they cannot be had; it says what to do instead.
+        CovshiftError: if there are no published weights, or they cannot be fetched; the message says what to do.
     """
     if not entry.files:
         raise CovshiftError(_unpublished(entry))

@@ -8,15 +8,15 @@ from zipfile import BadZipFile
 import numpy as np
 import torch
 
-from covshift.models.checkpoint import read_state
+from covshift.models.checkpoint import StateDict, read_state
 from covshift.models.imagenet import BLOCKS, imagenet_resnet
-from covshift.models.zoo.entry import Entry, File, State, published
+from covshift.models.zoo.entry import Entry, File, published
 from covshift.support.errors import CovshiftError
 
 _NOBODY = "nobody has published weights"
 
 
-def read_tensorpack(path: Path) -> State:
+def read_tensorpack(path: Path) -> StateDict:
     """Return a group-normalised ResNet from tensorpack's npz file, or from a checkpoint of torch.
 
     There, weights are stored as TensorFlow has them, and images are BGR; here the stem is turned round instead.
@@ -60,7 +60,7 @@ def _from_tensorpack(name: str) -> str:
     return name
 
 
-def from_fixup(state: State) -> State:
+def from_fixup(state: StateDict) -> StateDict:
     """Return the names of our module for those of the authors': layer1.0.conv1.weight, bias1."""
 
     def ours(name: str) -> str:

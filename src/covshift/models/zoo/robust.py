@@ -13,7 +13,7 @@ _MANY = "Hendrycks et al. 2020, The Many Faces of Robustness"
 
 
 def wide_resnext(width: int) -> nn.Module:
-    """ResNeXt-101 with 32 groups of so many channels, which torchvision has up to 8."""
+    """Return a ResNeXt-101 with 32 groups of `width` channels; torchvision has it up to a width of 8."""
     from covshift.support.torchvision import torchvision
 
     resnet = torchvision.models.resnet

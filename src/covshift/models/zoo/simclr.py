@@ -8,10 +8,10 @@ from pathlib import Path
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from covshift.models.checkpoint import read_state
+from covshift.models.checkpoint import StateDict, read_state
 from covshift.models.imagenet import BLOCKS, imagenet_resnet
 from covshift.models.preprocess import Preprocess
-from covshift.models.zoo.entry import Entry, File, State
+from covshift.models.zoo.entry import Entry, File
 from covshift.models.zoo.tensorflow import is_tensorflow, read_tensors
 from covshift.support.errors import CovshiftError
 
@@ -33,7 +33,7 @@ class SamePool(nn.Module):
 
 
 def simclr_resnet(depth: int) -> nn.Module:
-    """Torchvision's ResNet, but for the pool."""
+    """Return torchvision's ResNet with TensorFlow's pooling."""
     network = imagenet_resnet(depth, "batch")
     network.maxpool = SamePool()
     return network
@@ -55,10 +55,10 @@ def layers(depth: int) -> Iterator[tuple[str, str]]:
                 yield f"{at}.conv{number}", f"{at}.bn{number}"
 
 
-def convert(tensors: State, depth: int, path: Path) -> State:
-    """TensorFlow's tensors under torchvision's names, and in its layout.
+def convert(tensors: StateDict, depth: int, path: Path) -> StateDict:
+    """Return TensorFlow's tensors under torchvision's names, and in its layout.
 
-    Momenta, averages and the head of the pre-training, which checkpoints hold as well, have no place here.
+    Momenta, averages and the head of the pre-training, which checkpoints hold as well, are left out.
     """
     pairs = list(layers(depth))
     state = {}
@@ -85,7 +85,7 @@ def convert(tensors: State, depth: int, path: Path) -> State:
     return state
 
 
-def read_simclr(depth: int, path: Path) -> State:
+def read_simclr(depth: int, path: Path) -> StateDict:
     """Return the weights from TensorFlow's checkpoint, or from a file of torch that somebody has converted."""
     if not is_tensorflow(path):
         return read_state(path)

@@ -16,7 +16,7 @@ ENTRIES = {
 }
 
 
-def find(name: str) -> Entry:
+def find_entry(name: str) -> Entry:
     """Return the entry of this name."""
     if name not in ENTRIES:
         raise unknown("model of the zoo", name, ENTRIES)

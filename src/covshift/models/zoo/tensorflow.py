@@ -27,7 +27,7 @@ _TYPES: dict[int, np.dtype[Any]] = {
 
 
 class Place(NamedTuple):
-    """Where a tensor is, and the checksum of its bytes."""
+    """The place of a tensor in the data files, and the checksum of its bytes."""
 
     dtype: int
     shape: tuple[int, ...]
@@ -38,7 +38,7 @@ class Place(NamedTuple):
 
 
 def prefix_of(path: Path) -> Path:
-    """Return what the files of a checkpoint have in common; a user may name any of them.
+    """Return the common prefix of a checkpoint's files, of which a user may name any.
 
     >>> prefix_of(Path("r50/model.ckpt-37535.data-00000-of-00001")).name
     'model.ckpt-37535'
@@ -51,12 +51,12 @@ def prefix_of(path: Path) -> Path:
 
 
 def is_tensorflow(path: Path) -> bool:
-    """Return whether there is such a checkpoint."""
+    """Return whether a path names a TensorFlow checkpoint."""
     return _index(path).is_file()
 
 
 def list_tensors(path: Path) -> dict[str, Place]:
-    """Return what a checkpoint holds, by name; its data are not looked at."""
+    """Return the tensors that a checkpoint lists, by name, without reading its data."""
     return _read_index(_index(path))[1]
 
 
@@ -64,7 +64,7 @@ def read_tensors(path: Path, wanted: Callable[[str], bool] = lambda name: True) 
     """Return the tensors of a checkpoint whose names are wanted.
 
     Raises:
-        CovshiftError: if it is no such checkpoint, or bytes are missing or damaged.
+        CovshiftError: if it is not a TensorFlow checkpoint, or bytes are missing or damaged.
     """
     shards, places = _read_index(_index(path))
     prefix, found = prefix_of(path), {}
@@ -110,7 +110,7 @@ def _read_index(index: Path) -> tuple[int, dict[str, Place]]:
     except OSError as error:
         raise CovshiftError(f"cannot read {index}: {error.strerror or error}") from error
     if len(table) < _FOOTER or table[-8:] != _MAGIC:
-        raise CovshiftError(f"{index} is no whole index of a TensorFlow checkpoint; fetch it again")
+        raise CovshiftError(f"{index} is not a complete index of a TensorFlow checkpoint; fetch it again")
     try:
         _, place = _handle(table, len(table) - _FOOTER)
         handle, _ = _handle(table, place)
@@ -135,7 +135,7 @@ def _block(table: bytes, offset: int, size: int) -> bytes:
 
 
 def _entries(block: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """Yield the keys and values of a block; the places to begin at, which end it, are for searching."""
+    """Yield the keys and values of a block; the restart points at its end, which serve searching, are ignored."""
     end = len(block) - 4 - 4 * int.from_bytes(block[-4:], "little")
     at, key = 0, b""
     while at < end:

@@ -8,8 +8,9 @@ from functools import partial
 
 from torch import nn
 
+from covshift.models.checkpoint import StateDict
 from covshift.models.preprocess import IMAGENET
-from covshift.models.zoo.entry import Entry, State, published
+from covshift.models.zoo.entry import Entry, published
 
 FILES = {
     "alexnet": "alexnet-owt-7be5be79",
@@ -38,7 +39,7 @@ FILES = {
     "wide_resnet50_2": "wide_resnet50_2-95faca4d",
     "wide_resnet101_2": "wide_resnet101_2-32ee1156",
 }
-"""`IMAGENET1K_V1` of each; the digits after the last dash begin the file's SHA-256."""
+"""Files of the weights `IMAGENET1K_V1`; the digits after the last dash begin the file's SHA-256."""
 
 CITATIONS = {
     "alexnet": "Krizhevsky 2014",
@@ -58,13 +59,13 @@ HOST = "https://download.pytorch.org/models"
 
 
 def build(name: str) -> nn.Module:
-    """As torchvision makes it for its weights; it is imported when it is needed."""
+    """Return a model as torchvision makes it for its weights; torchvision is imported when it is needed."""
     from covshift.models.from_torchvision import build as make
 
     return make(name)
 
 
-def _undotted(state: State) -> State:
+def _undotted(state: StateDict) -> StateDict:
     """Return the names of DenseNet's layers since module names may have no dots: norm.1 has become norm1."""
     return {re.sub(r"(denselayer\d+\.(?:norm|conv))\.(\d)\.", r"\1\2.", key): value for key, value in state.items()}
 

@@ -12,7 +12,7 @@ from covshift.report.naming import family, large_scale, norm, simclr, without_no
 from covshift.report.parts import Gap, Part, Section
 from covshift.report.sections.distances import MEASURE
 from covshift.support.errors import plural
-from covshift.support.tables import EMPTY, Table, TableCell, percent, points
+from covshift.support.tables import EMPTY, Table, TableCell, percent_cell, points_cell
 
 if TYPE_CHECKING:
     import altair
@@ -155,8 +155,10 @@ def _before_after(
         if before is None or after is None:
             continue
         with_both.append(result)
-        delta = points((after - before) / 100)
-        lines.append((TableCell(result.name), percent(result.rate(NONE)), TableCell(before), TableCell(after), delta))
+        delta = points_cell((after - before) / 100)
+        lines.append(
+            (TableCell(result.name), percent_cell(result.rate(NONE)), TableCell(before), TableCell(after), delta)
+        )
     if not lines:
         return Gap(title, "none of these runs has such a model, by its name", command)
     columns = ("model", "clean", "as it is", "adapted", "Δ")

@@ -20,10 +20,10 @@ from covshift.report.figure import (
 from covshift.report.gather import Result
 from covshift.report.naming import file_name
 from covshift.report.parts import Part, Section, lacking
-from covshift.shift.prior import best_prior
-from covshift.support.tables import Table, TableCell, change, percent
+from covshift.shift.prior import least_error_prior
+from covshift.support.tables import Table, TableCell, change_cell, percent_cell
 
-GRID = "covshift bench run --out RUN --extend --grid"
+GRID_COMMAND = "covshift bench run --out RUN --extend --grid"
 _ZERO = "covshift bench run --out RUN --extend --methods batch:n=1,N=0,batch:n=8,N=0,batch:n=64,N=0,batch:n=512,N=0"
 _CHOSEN = "N is the best on the holdout corruptions for each n, where the run has them."
 
@@ -45,7 +45,7 @@ def section(results: Sequence[Result], criterion: Criterion) -> Section:
 
 
 def _gridded(result: Result) -> bool:
-    """Whether there is more than one n to draw a line through."""
+    """Return whether there is more than one n to draw a line through."""
     return len({n for n, _ in _measured(result)}) > 1
 
 
@@ -56,7 +56,7 @@ def _measured(result: Result) -> dict[tuple[int, float], str]:
 def all_methods(results: Sequence[Result]) -> list[Table]:
     """Return the errors of all methods that adapt: partial, full, and others such as streams or a user's own."""
     lines = [
-        (TableCell(result.name), TableCell(name), percent(result.mean(name)), change(result.gain(name)))
+        (TableCell(result.name), TableCell(name), percent_cell(result.mean(name)), change_cell(result.gain(name)))
         for result in results
         for name in result.run.settings.methods
         if stored_method(name).repairs and result.mean(name) is not None
@@ -81,7 +81,7 @@ def chosen(result: Result, criterion: Criterion) -> dict[int, float]:
         )
         known = {N: score for N, score in scores.items() if score is not None}
         if known:
-            priors[size] = best_prior(known)
+            priors[size] = least_error_prior(known)
     return priors
 
 
@@ -90,7 +90,7 @@ def low_resource(results: Sequence[Result], criterion: Criterion) -> list[Part]:
     title = f"{criterion.name.capitalize()} by batch size"
     gridded = [result for result in results if _gridded(result)]
     single = [result for result in results if result.adaptable and result.planned and not _gridded(result)]
-    gaps = [lacking(title, "it takes several batch sizes", single, GRID)] if single or not gridded else []
+    gaps = [lacking(title, "it takes several batch sizes", single, GRID_COMMAND)] if single or not gridded else []
     if not gridded:
         return [*gaps]
     rows: list[Datum] = []

@@ -11,7 +11,7 @@ from covshift.report.figure import Datum, Figure, batch_sizes, by_prior, data, f
 from covshift.report.gather import Result
 from covshift.report.naming import file_name
 from covshift.report.parts import Part, Section, lacking
-from covshift.report.sections.batches import GRID
+from covshift.report.sections.batches import GRID_COMMAND
 from covshift.report.sections.distances import MEASURE
 from covshift.shift import bounds
 
@@ -33,7 +33,7 @@ def section(
     if not parts:
         reason = "it takes the grid of n and N, and distances that were measured"
         able = [result for result in results if result.adaptable and result.run.settings.order == "shuffled"]
-        parts = [lacking("Theory and measurement", reason, able, GRID, measuring)]
+        parts = [lacking("Theory and measurement", reason, able, GRID_COMMAND, measuring)]
     return Section("theory", "Theory", text, (*parts, simulation()))
 
 

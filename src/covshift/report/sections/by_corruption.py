@@ -7,7 +7,7 @@ from covshift.report.figure import METHOD_COLOURS, Datum, Figure, data, figure, 
 from covshift.report.gather import Result
 from covshift.report.naming import file_name
 from covshift.report.parts import Gap, Part, Section, lacking
-from covshift.support.tables import EMPTY, Table, TableCell, change, percent
+from covshift.support.tables import EMPTY, Table, TableCell, change_cell, percent_cell
 
 _CORRUPT = "covshift bench run --out RUN --extend --corruptions all --methods none"
 
@@ -45,10 +45,10 @@ def table(result: Result) -> Table:
     methods = _methods(result)
     lines = []
     for name in _complete(result):
-        line = [TableCell(name.replace("_", " ")), *(percent(result.over(each, name)) for each in methods)]
+        line = [TableCell(name.replace("_", " ")), *(percent_cell(result.over(each, name)) for each in methods)]
         if result.adapted:
             conditions = [c for c in result.table.get(NONE, {}) if c.corruption == name]
-            line.append(change(result.gain(result.adapted, conditions)) if conditions else EMPTY)
+            line.append(change_cell(result.gain(result.adapted, conditions)) if conditions else EMPTY)
         lines.append(tuple(line))
     columns = ("corruption", *methods, *(["Δ"] if result.adapted else []))
     title = f"{result.name}: error in % by corruption"

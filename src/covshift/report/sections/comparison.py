@@ -10,7 +10,7 @@ from covshift.report.figure import RED, Datum, Figure, data, figure
 from covshift.report.gather import Result
 from covshift.report.parts import Section
 from covshift.support.errors import CovshiftError
-from covshift.support.tables import Table, TableCell, change, percent
+from covshift.support.tables import Table, TableCell, change_cell, percent_cell
 
 
 def section(first: Result, second: Result) -> Section:
@@ -59,7 +59,12 @@ def _table(
     first: Result, second: Result, method: str, lines: Sequence[tuple[str, list[Condition], Difference]]
 ) -> Table:
     cells = tuple(
-        (TableCell(label), percent(first.mean(method, among)), percent(second.mean(method, among)), change(each))
+        (
+            TableCell(label),
+            percent_cell(first.mean(method, among)),
+            percent_cell(second.mean(method, among)),
+            change_cell(each),
+        )
         for label, among, each in lines
     )
     significant = sum(each.significant for _, _, each in lines)

@@ -72,7 +72,7 @@ def _kinds(rows: Sequence[Datum]) -> list[str]:
     return [*KINDS, *dict.fromkeys(str(row["kind"]) for row in rows if row["kind"] not in (*KINDS, "clean"))]
 
 
-def errors(result: Result, shift: Shift) -> list[Datum]:
+def error_rows(result: Result, shift: Shift) -> list[Datum]:
     """Return a row for each condition and method, with its distance and its error."""
     rows: list[Datum] = []
     for method, panel in PANELS.items():
@@ -97,7 +97,7 @@ def scatter(result: Result, shift: Shift) -> list[Figure]:
     """Draw error against distance in up to three panels, with a line through the holdout corruption of each kind."""
     import altair as alt
 
-    rows = errors(result, shift)
+    rows = error_rows(result, shift)
     if not rows:
         return []
     kinds = _kinds(rows)
@@ -168,7 +168,7 @@ def _correlations(rows: Sequence[Datum]) -> dict[str, float]:
 
 def prediction(result: Result, shift: Shift, measuring: str = MEASURE) -> list[Part]:
     """Return what the line through a kind's holdout corruption predicts for its test corruptions."""
-    rows = errors(result, shift)
+    rows = error_rows(result, shift)
     title = f"{result.name}: error predicted from distance, in %"
     lines = []
     for method, panel in PANELS.items():

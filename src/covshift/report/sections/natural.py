@@ -8,7 +8,7 @@ from covshift.report.criterion import unshuffled, with_notes
 from covshift.report.figure import UNADAPTED, Datum, figure, over_batch_sizes
 from covshift.report.gather import Result
 from covshift.report.parts import Gap, Part, Section, lacking
-from covshift.support.tables import EMPTY, Table, TableCell, change, percent
+from covshift.support.tables import EMPTY, Table, TableCell, change_cell, percent_cell
 
 _TOP5 = 5
 _MIXED = "covshift bench run --out RUN --extend --mixed"
@@ -46,12 +46,12 @@ def table(results: Sequence[Result]) -> Table:
         for label, condition in _lines(result):
             method = result.adapted_in([condition])
             line = [TableCell(result.name), TableCell(f"{result.run.settings.data}, {label}")]
-            line += [percent(result.rate(NONE, condition))]
-            line += [percent(result.rate(method, condition)) if method else EMPTY]
-            line += [change(result.gain(method, [condition])) if method else EMPTY]
+            line += [percent_cell(result.rate(NONE, condition))]
+            line += [percent_cell(result.rate(method, condition)) if method else EMPTY]
+            line += [change_cell(result.gain(method, [condition])) if method else EMPTY]
             for name in (NONE, method) if deep else ():
                 rate = result.rate(name, condition, top5=True) if name else None
-                line.append(percent(rate) if result.run.model_classes > _TOP5 else EMPTY)
+                line.append(percent_cell(rate) if result.run.model_classes > _TOP5 else EMPTY)
             lines.append(tuple(line))
     columns = ("model", "images", "as it is", "adapted", "Δ", *(("top-5", "top-5 adapted") if deep else ()))
     return Table("natural", "Error in % where no corruption is common to all images", columns, tuple(lines))

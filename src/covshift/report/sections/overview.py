@@ -10,7 +10,17 @@ from covshift.report.figure import METHOD_COLOURS, Figure, data, figure, in_perc
 from covshift.report.gather import Result
 from covshift.report.naming import WITHOUT, norm
 from covshift.report.parts import Gap, Section, lacking
-from covshift.support.tables import EMPTY, Table, TableCell, bound, change, percent, plain, points, signed
+from covshift.support.tables import (
+    EMPTY,
+    Table,
+    TableCell,
+    bound,
+    change_cell,
+    percent_cell,
+    points_cell,
+    share_cell,
+    signed,
+)
 
 _PARTIAL = "covshift bench run --out RUN --extend --methods partial"
 _WORDS = {FULL: "full adaptation", PARTIAL: "partial adaptation"}
@@ -27,10 +37,10 @@ def sentence(result: Result) -> str:
         what = "nothing" if result.natural else "no corrupted condition"
         then = " yet; the same covshift bench run command resumes the run" if result.left else ""
         return f"{what} was run as the model is (method none){then}."
-    text = f"errs on {percent(none).text} % of the {'' if result.natural else 'corrupted '}images"
+    text = f"errs on {percent_cell(none).text} % of the {'' if result.natural else 'corrupted '}images"
     if clean is not None and not result.natural:
         lost = none.value - clean.value
-        text += f" and {percent(clean).text} % of the clean ones: it loses {100 * lost:.1f} points"
+        text += f" and {percent_cell(clean).text} % of the clean ones: it loses {100 * lost:.1f} points"
     if len(result.shared) < len(result.planned):
         text += f" (in {len(result.shared)} of {len(result.planned)} conditions so far)"
     method = result.adapted_in(conditions)
@@ -75,11 +85,11 @@ def table(results: Sequence[Result]) -> Table:
     lines = []
     for result in results:
         method = result.adapted
-        line = [TableCell(result.name), percent(result.rate(NONE))]
-        line += [percent(result.mean(name)) for name in SCENARIOS]
-        line += [change(result.gain(method)) if method else EMPTY]
+        line = [TableCell(result.name), percent_cell(result.rate(NONE))]
+        line += [percent_cell(result.mean(name)) for name in SCENARIOS]
+        line += [change_cell(result.gain(method)) if method else EMPTY]
         line += [EMPTY if result.prior is None else TableCell(value_text(result.prior))]
-        line += [*(plain(result.mce(name)) for name in SCENARIOS), _mce_change(result)] if measured else []
+        line += [*(share_cell(result.mce(name)) for name in SCENARIOS), _mce_change(result)] if measured else []
         lines.append(tuple(line))
     notes = [_unfinished(result) for result in results if len(result.shared) < len(result.planned)]
     given = [r.name for r in results if r.prior is not None and r.run.settings.prior is not None]
@@ -94,7 +104,7 @@ def table(results: Sequence[Result]) -> Table:
 
 def _mce_change(result: Result) -> TableCell:
     before, after = result.mce(NONE), result.mce(result.adapted) if result.adapted else None
-    return EMPTY if before is None or after is None else points(after - before)
+    return EMPTY if before is None or after is None else points_cell(after - before)
 
 
 def _unfinished(result: Result) -> str:

@@ -52,7 +52,9 @@ def _draw(result: Result) -> Samples:
     data = open_data(run.settings.data)
     prepare = Preprocess.from_dict(run.preprocess).picture
     indices = choose(data.labels, limit=run.settings.limit, order="shuffled", seed=run.settings.seed)[:_IMAGES]
-    selection = Selection(data, indices, prepare, making=run.settings.making, skip_broken=True)
+    selection = Selection(
+        data, indices, prepare, corruption_settings=run.settings.corruption_settings, skip_broken=True
+    )
     severities = run.settings.severities
     middle = severities[len(severities) // 2]
     conditions = [CLEAN, *(Condition(name, middle) for name in run.settings.corruptions)]
@@ -61,7 +63,7 @@ def _draw(result: Result) -> Samples:
         if not data.has(condition):
             continue
         try:
-            batches = list(selection.show(condition).batches(_IMAGES))
+            batches = list(selection.images_in(condition).batches(_IMAGES))
         except CovshiftError:
             if condition == CLEAN:
                 raise
@@ -77,7 +79,7 @@ def _draw(result: Result) -> Samples:
 
 
 def _check_here(uri: str) -> None:
-    """Raise a `CovshiftError` where data would have to be fetched, which takes too long for some pictures."""
+    """Raise a `CovshiftError` where data would have to be fetched, which takes too long for a few pictures."""
     if uri.startswith("builtin:cifar10") and not cifar10.is_cached("test"):
         raise CovshiftError(f"{uri} is not in the cache folder; covshift bench run --data {uri} fetches it")
 

@@ -26,7 +26,7 @@ _LAYERS = 5  # listed in text
 
 @dataclass(frozen=True)
 class Assessment:
-    """How far the target is from the source, and what that costs.
+    """The distance of the target from the source, and the errors that are predicted from it.
 
     Attributes:
         distance: the normalised Wasserstein distance, per layer and averaged.
@@ -39,7 +39,7 @@ class Assessment:
     forecast: Forecast | None
 
     def as_json(self) -> str:
-        """Return everything, for programs."""
+        """Return all figures as a dictionary, for programs."""
         values: dict[str, Any] = {
             "images": self.images,
             "distance": self.distance.average,
@@ -80,13 +80,13 @@ def assess(
     """Open a model and data, measure how far the target has moved and, where possible, predict the error on it.
 
     Args:
-        model: as for `open_model`.
-        target: images as for `open_data`; of `folder:DIR`, all pictures under it, whatever their folders.
+        model: the URI of the model, as for `open_model`.
+        target: the URI of the images, as for `open_data`; `folder:DIR` means all pictures under it, in any folder.
         source: clean labelled images to learn the prediction from.
-        condition: of the target, such as "fog/3".
+        condition: the condition of the target, such as "fog/3".
         images: the number of images to take from target and source, spread evenly.
         predictor: a file that keeps what is learned from the source; where it exists, no source is needed.
-        device: auto, cpu, cuda or mps.
+        device: the device to compute on: auto, cpu, cuda or mps.
         skip_broken: leave out pictures that cannot be read; by default the first one raises.
     """
     wanted = parse_condition(condition)

@@ -1,4 +1,4 @@
-"""`observe`: what the plain and the adapted model answer on unlabelled images, and how far statistics have moved."""
+"""`observe`: the answers of the plain and the adapted model to unlabelled images, and how far statistics have moved."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
@@ -14,14 +14,14 @@ from covshift.models import Preprocess
 from covshift.shift.distance import Distance, wasserstein
 from covshift.support.classes import select
 from covshift.support.errors import CovshiftError
-from covshift.support.pixels import Images, MakeInput, check_pixels, to_nchw
+from covshift.support.pixels import Images, MakeInput, PixelBatches
 
-Which = Literal["plain", "adapted"]
-Labels = Sequence[int] | NDArray[Any] | Tensor
+WhichModel = Literal["plain", "adapted"]
+LabelsLike = Sequence[int] | NDArray[Any] | Tensor
 
 
 class Observation(NamedTuple):
-    """What can be seen of some images without labels.
+    """Everything that can be measured on some images without labels.
 
     Attributes:
         plain: the logits [images, classes] of the model as it is.
@@ -33,12 +33,12 @@ class Observation(NamedTuple):
     adapted: Tensor
     distance: Distance
 
-    def logits(self, which: Which) -> Tensor:
+    def logits(self, which: WhichModel) -> Tensor:
         """Return the logits of the plain or of the adapted model."""
         return self.plain if which == "plain" else self.adapted
 
     def among(self, classes: Sequence[int]) -> "Observation":
-        """Return the same where only these classes can be the answer."""
+        """Return the observation restricted to these classes as possible answers."""
         return self._replace(plain=select(self.plain, classes), adapted=select(self.adapted, classes))
 
 
@@ -73,60 +73,45 @@ def observe(model: nn.Module, batches: Iterable[Any]) -> Observation:
     return Observation(plain, adapted, wasserstein(source, target, normalized=True))
 
 
-class Batches:
-    """Images in memory as batches of the model's input, made one at a time, as often as they are asked for.
+class Batches(PixelBatches):
+    """Images in memory as batches of the model's input, where they differ, so that a layer sees a variance.
 
     Args:
         images: uint8, NumPy NHWC or torch NCHW; or, as a torch tensor of floats, the model's input itself.
-        preprocess: makes the model's input of uint8 images, torch NCHW; by default the model does.
+        preprocess: a function that turns uint8 images, torch NCHW, into the model's input; by default the model does.
         size: the number of images in a batch.
     """
 
     def __init__(self, images: Images, preprocess: MakeInput | None, size: int) -> None:
-        if not (isinstance(images, Tensor) and images.is_floating_point() and images.ndim == 4):
-            check_pixels(images)
+        super().__init__(images, preprocess, size)
         if len(images) < 2 or not (torch.as_tensor(images[1:]) != torch.as_tensor(images[:1])).any():
             raise _same()
         if size < 1:
             raise CovshiftError(f"expected at least 1 image at a time, got batch={size}")
-        self._images = images
-        self._preprocess = preprocess
-        self._size = size
-
-    def __len__(self) -> int:
-        return -(-len(self._images) // self._size)
-
-    def __iter__(self) -> Iterator[Tensor]:
-        for start in range(0, len(self._images), self._size):
-            part = self._images[start : start + self._size]
-            if isinstance(part, Tensor) and part.is_floating_point():
-                yield part
-            else:
-                yield to_nchw(part) if self._preprocess is None else self._preprocess(to_nchw(part))
 
 
-def crop(images: Images, preprocess: MakeInput | None) -> Images:
+def crop_for_model(images: Images, preprocess: MakeInput | None) -> Images:
     """Return images in the size of the model's input, where that is known: corruptions are made after the crop."""
     return preprocess.pixels(images) if isinstance(preprocess, Preprocess) else images
 
 
-def check_labels(labels: Labels, images: Images) -> Tensor:
+def as_labels(labels: LabelsLike, images: Images) -> Tensor:
     """Return the labels as int64 if there is a whole number from 0 for each image, else raise a `CovshiftError`."""
-    found = torch.as_tensor(labels)
-    if found.shape != (len(images),):
-        raise CovshiftError(f"expected one label for each of {len(images)} images, got shape {tuple(found.shape)}")
-    if found.is_floating_point() or bool((found < 0).any()):
+    tensor = torch.as_tensor(labels)
+    if tensor.shape != (len(images),):
+        raise CovshiftError(f"expected one label for each of {len(images)} images, got shape {tuple(tensor.shape)}")
+    if tensor.is_floating_point() or bool((tensor < 0).any()):
         raise CovshiftError(
-            f"expected labels to be classes, whole numbers from 0, got {found.dtype} from {found.min()}"
+            f"expected labels to be classes, whole numbers from 0, got {tensor.dtype} from {tensor.min()}"
         )
-    return found.long().cpu()
+    return tensor.long().cpu()
 
 
 def check_logits(output: Any) -> Tensor:
     """Return the logits in a model's output, on the CPU; raise a `CovshiftError` unless all are finite numbers."""
     logits = logits_of(output)
     if logits.ndim != 2 or logits.shape[1] < 2:
-        raise CovshiftError(f"expected the model to give logits [images, classes], got shape {tuple(logits.shape)}")
+        raise CovshiftError(f"expected the model to return logits [images, classes], got shape {tuple(logits.shape)}")
     if not logits.isfinite().all():
         raise CovshiftError("the model's logits are NaN or infinite; check the images, its weights and its precision")
     return logits.cpu()

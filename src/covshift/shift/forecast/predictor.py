@@ -11,15 +11,24 @@ import numpy as np
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as to_safetensors
-from torch import Tensor, nn
+from torch import Tensor
 
 from covshift.core.statistics import digest
+from covshift.core.wrappers import AnyModel, module_of
 from covshift.corruptions import category, corrupt, names
-from covshift.models.base import Model, bare_module, preprocess_of
+from covshift.models.base import preprocess_of
 from covshift.shift.distance import Distance
-from covshift.shift.forecast.observe import Batches, Labels, Observation, Which, check_labels, crop, observe
+from covshift.shift.forecast.observe import (
+    Batches,
+    LabelsLike,
+    Observation,
+    WhichModel,
+    as_labels,
+    crop_for_model,
+    observe,
+)
 from covshift.shift.forecast.regression import Calibration, Line, check_measured, fit_line
-from covshift.shift.forecast.signals import METHODS, SIGNALS, Method, Scale, fit_scale, signal, signals_of
+from covshift.shift.forecast.signals import METHODS, SIGNALS, PredictionMethod, Scale, fit_scale, signal, signals_of
 from covshift.support.errors import CovshiftError, plural, unknown
 from covshift.support.files import replacing
 from covshift.support.pixels import Images, MakeInput
@@ -38,13 +47,13 @@ class Prediction(NamedTuple):
 
 @dataclass(frozen=True)
 class Forecast:
-    """What a shift costs, and what adapting would buy.
+    """The predicted errors on shifted images, without and with adaptation.
 
     Attributes:
         plain: the error of the model as it is.
         adapted: the error of the model fully adapted to these images.
         distance: the normalised Wasserstein distance from the source, per layer and averaged.
-        images: how many images this was seen on.
+        images: the number of images that this was measured on.
     """
 
     plain: Prediction
@@ -54,7 +63,7 @@ class Forecast:
 
 
 class Predictor:
-    """Predicts a model's error without labels; made by `fit` or `load`.
+    """A predictor of a model's error without labels; made by `fit` or `load`.
 
     Attributes:
         conditions: the calibration conditions, with the errors and the signals measured on them.
@@ -62,14 +71,14 @@ class Predictor:
 
     def __init__(
         self,
-        model: Model | nn.Module,
+        model: AnyModel,
         conditions: Sequence[Calibration],
         scale: Scale,
         preprocess: MakeInput | None = None,
         batch: int = 100,
     ) -> None:
         self.conditions = tuple(conditions)
-        self._model = bare_module(model)
+        self._model = module_of(model)
         self._scale = scale
         self._preprocess = preprocess_of(model, preprocess)
         self._batch = batch
@@ -80,9 +89,9 @@ class Predictor:
     @classmethod
     def fit(
         cls,
-        model: Model | nn.Module,
+        model: AnyModel,
         images: Images,
-        labels: Labels,
+        labels: LabelsLike,
         *,
         preprocess: MakeInput | None = None,
         corruptions: Sequence[str] | None = None,
@@ -91,41 +100,41 @@ class Predictor:
         batch: int = 100,
         progress: bool = True,
     ) -> Self:
-        """Learn how a model's error goes with what can be seen without labels, on corruptions of clean images.
+        """Learn how a model's error depends on what can be measured without labels, on corruptions of clean images.
 
         Takes two passes over the images for every condition: 42 with the defaults. About 1,000 images will do.
 
         Args:
             model: what `open_model` returned, or any classifier in eval mode.
             images: clean images that the model was not trained on; uint8, NumPy NHWC or torch NCHW.
-            labels: their classes.
+            labels: the classes of the images.
             preprocess: a `covshift.models.Preprocess`, or a function that makes the model's input of a batch of uint8
                 images, torch NCHW; by default the model's own, and a bare module gets the uint8 images themselves.
-            corruptions: those to learn on; by default the four that ImageNet-C holds out for this.
-            severities: how strong they are.
-            seed: another seed draws other noise.
-            batch: images at a time.
+            corruptions: the corruptions to learn on; by default the four that ImageNet-C holds out for this.
+            severities: the severities of the corruptions.
+            seed: the seed of the noise.
+            batch: the number of images to run at a time.
             progress: whether to show a progress bar when this takes long.
         """
         chosen = names("holdout") if corruptions is None else tuple(dict.fromkeys(corruptions))
         if len(chosen) < 2:
             raise CovshiftError(
-                f"expected at least 2 holdout corruptions to fit on, got {len(chosen)}; one alone cannot say how far "
-                "off the prediction is on another"
+                f"expected at least 2 holdout corruptions to fit on, got {len(chosen)}; one alone does not show how "
+                "far off the prediction is on another"
             )
         for name in chosen:
-            category(name)  # complains about a name that nobody knows
+            category(name)  # raises for an unknown name
         if not severities:
             raise CovshiftError("expected at least one severity to fit on, got none")
-        truth = check_labels(labels, images)
-        module, make_input = bare_module(model), preprocess_of(model, preprocess)
-        clean = crop(images, make_input)
+        truth = as_labels(labels, images)
+        module, make_input = module_of(model), preprocess_of(model, preprocess)
+        clean = crop_for_model(images, make_input)
         cells: list[tuple[str, int]] = [("clean", 0), *((name, level) for name in chosen for level in severities)]
         seen = []
-        with progress_bar("calibrating", len(cells), show=progress) as advance:
+        with progress_bar("calibrating", len(cells), enabled=progress) as advance:
             for name, level in cells:
-                given = clean if name == "clean" else corrupt(clean, name, level, seed=seed)
-                seen.append(observe(module, Batches(given, make_input, batch)))
+                corrupted = clean if name == "clean" else corrupt(clean, name, level, seed=seed)
+                seen.append(observe(module, Batches(corrupted, make_input, batch)))
                 if (highest := int(truth.max())) >= (classes := seen[-1].plain.shape[1]):
                     raise CovshiftError(f"expected labels below {classes}, the model's classes, got {highest}")
                 advance(1)
@@ -137,7 +146,7 @@ class Predictor:
         self,
         images: Images | Iterable[Any],
         *,
-        method: Method = "judge",
+        method: PredictionMethod = "judge",
         kind: str | None = None,
         among: Sequence[int] | None = None,
     ) -> Forecast:
@@ -146,8 +155,9 @@ class Predictor:
         Args:
             images: uint8, NumPy NHWC or torch NCHW; or a loader of the model's input, as `Data.loader` gives, which
                 is read twice. Some hundred images at least: the adapted model is adapted to these.
-            method: what to judge by: "judge" (best in our tests), "agreement", "distance" (the paper's), "confidence",
-                "difference" (of confidences), "threshold" (of confidence), or "combined" (the first three).
+            method: the signal to predict from: "judge" (best in our tests), "agreement", "distance" (the paper's),
+                "confidence", "difference" (of confidences), "threshold" (of confidence), or "combined" (the first
+                three).
             kind: "noise", "blur", "weather" or "digital" to learn from the holdout corruption of that kind alone, as
                 the paper does.
             among: the classes that can be the answer, where it is known that these are not all, as in ImageNet-R.
@@ -156,23 +166,25 @@ class Predictor:
             raise unknown("method", method, METHODS)
         batches: Iterable[Any] = images
         if isinstance(images, np.ndarray | Tensor):
-            batches = Batches(crop(images, self._preprocess), self._preprocess, self._batch)
+            batches = Batches(crop_for_model(images, self._preprocess), self._preprocess, self._batch)
         elif not isinstance(images, Iterable) or iter(images) is images:
             raise CovshiftError("expected images, or a loader that can be gone through twice")
         seen = observe(self._model, batches)
         return self.predict_observed(seen if among is None else seen.among(among), method=method, kind=kind)
 
-    def predict_observed(self, seen: Observation, *, method: Method = "judge", kind: str | None = None) -> Forecast:
+    def predict_observed(
+        self, seen: Observation, *, method: PredictionMethod = "judge", kind: str | None = None
+    ) -> Forecast:
         """Predict the errors from what `observe` has seen of the images."""
 
-        def predict(which: Which) -> Prediction:
+        def predict(which: WhichModel) -> Prediction:
             signals = [signal(name, which, seen, self._scale) for name in signals_of(method)]
             error, margin = self.line(which, method, kind).at(signals, len(seen.plain))
             return Prediction(error, max(0.0, error - margin), min(1.0, error + margin))
 
         return Forecast(predict("plain"), predict("adapted"), seen.distance, len(seen.plain))
 
-    def line(self, which: Which, method: Method = "judge", kind: str | None = None) -> Line:
+    def line(self, which: WhichModel, method: PredictionMethod = "judge", kind: str | None = None) -> Line:
         """Return the line from a signal to the error of the plain or adapted model, on the calibration conditions."""
         return fit_line(self.conditions, which, method, kind)
 
@@ -194,18 +206,18 @@ class Predictor:
     def load(
         cls,
         path: str | os.PathLike[str],
-        model: Model | nn.Module,
+        model: AnyModel,
         *,
         preprocess: MakeInput | None = None,
         batch: int = 100,
     ) -> Self:
-        """Read what `save` wrote, for the model that it was learned on.
+        """Read a predictor that `save` wrote, for the model that it was fitted on.
 
         Args:
             path: the file.
             model: the same model with the same weights and statistics.
             preprocess: as for `fit`.
-            batch: images at a time.
+            batch: the number of images to run at a time.
         """
         if not Path(path).is_file():
             raise CovshiftError(f"there is no predictor at {path}")
@@ -224,15 +236,15 @@ class Predictor:
             check_measured(conditions, scale)
         except (SafetensorError, OSError, KeyError, ValueError, TypeError, RecursionError) as error:
             raise CovshiftError(f"{path} is not a whole predictor ({error}); fit and save it again") from error
-        if weights != digest(bare_module(model)):
+        if weights != digest(module_of(model)):
             raise CovshiftError(f"{path} was fitted on another model or on other weights; fit it on this one")
         return cls(model, conditions, scale, preprocess, batch)
 
 
 def _calibration(corruption: str, severity: int, seen: Observation, scale: Scale, truth: Tensor) -> Calibration:
-    def error(which: Which) -> float:
+    def error(which: WhichModel) -> float:
         return (seen.logits(which).argmax(1) != truth).double().mean().item()
 
-    sides: tuple[Which, ...] = ("plain", "adapted")
+    sides: tuple[WhichModel, ...] = ("plain", "adapted")
     signals = {f"{which} {method}": signal(method, which, seen, scale) for which in sides for method in SIGNALS}
     return Calibration(corruption, severity, error("plain"), error("adapted"), signals)

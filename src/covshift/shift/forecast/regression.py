@@ -7,9 +7,9 @@ from typing import NamedTuple, get_args
 import numpy as np
 
 from covshift.corruptions import category
-from covshift.shift.forecast.observe import Which
-from covshift.shift.forecast.signals import SIGNALS, Method, Scale, signals_of
-from covshift.shift.theory import Array
+from covshift.shift.forecast.observe import WhichModel
+from covshift.shift.forecast.signals import SIGNALS, PredictionMethod, Scale, signals_of
+from covshift.shift.theory import Doubles
 from covshift.support.errors import CovshiftError
 
 _RIDGE = 0.1  # in units of signals with a standard deviation of 1
@@ -21,8 +21,8 @@ class Calibration(NamedTuple):
     """A condition that a predictor was calibrated on, and what was measured on it.
 
     Attributes:
-        corruption: its name, or "clean".
-        severity: 1 to 5, or 0.
+        corruption: the name of the corruption, or "clean".
+        severity: the severity from 1 to 5; 0 for clean images.
         plain: the error of the model as it is.
         adapted: the error of the adapted model.
         signals: the value of each method's signal, under "plain judge", "adapted judge" and so on.
@@ -54,7 +54,7 @@ def check_measured(conditions: Sequence[Calibration], scale: Scale) -> None:
     """Raise a `ValueError` unless these are such names and numbers as a calibration measures."""
     if not conditions or conditions[0][:2] != ("clean", 0):
         raise ValueError("its first condition is not clean/0")
-    wanted = {f"{which} {name}" for which in get_args(Which) for name in SIGNALS}
+    wanted = {f"{which} {name}" for which in get_args(WhichModel) for name in SIGNALS}
     for each in conditions:
         where = f"{each.corruption}/{each.severity}"
         if not isinstance(each.corruption, str) or type(each.severity) is not int or not 0 <= each.severity <= 5:
@@ -78,7 +78,9 @@ def _check_share(value: float, name: str, most: float = 1.0) -> None:
         raise ValueError(f"the {name} is {value:g}, which is not from 0 to {most:g}")
 
 
-def fit_line(conditions: Sequence[Calibration], which: Which, method: Method, kind: str | None = None) -> Line:
+def fit_line(
+    conditions: Sequence[Calibration], which: WhichModel, method: PredictionMethod, kind: str | None = None
+) -> Line:
     """Fit the line of one method.
 
     Confidence and threshold stand for the error themselves, and the difference of confidences is added to the clean
@@ -86,9 +88,9 @@ def fit_line(conditions: Sequence[Calibration], which: Which, method: Method, ki
 
     Args:
         conditions: the calibration conditions, the clean one first.
-        which: whose error.
-        method: whose signal.
-        kind: only conditions of this kind; the spread is then that around the line.
+        which: the model whose error is predicted: plain or adapted.
+        method: the method whose signals are used.
+        kind: the kind of conditions to use; the spread is then that around the line. None for all.
     """
     chosen = [each for each in conditions if kind is None or _kind(each) == kind]
     if len(chosen) < 2:
@@ -119,7 +121,7 @@ def _kind(condition: Calibration) -> str:
     return "clean" if condition.corruption == "clean" else category(condition.corruption)
 
 
-def _regress(signals: Array, errors: Array) -> tuple[float, Array]:
+def _regress(signals: Doubles, errors: Doubles) -> tuple[float, Doubles]:
     """Return intercept and slopes of least squares, with a little ridge: the signals are correlated."""
     moved, spread = signals - signals.mean(0), signals.std(0)
     if not (spread > 1e-6).any():

@@ -6,12 +6,12 @@ from typing import Literal, NamedTuple, get_args
 import torch
 from torch import Tensor, nn
 
-from covshift.shift.forecast.observe import Observation, Which
+from covshift.shift.forecast.observe import Observation, WhichModel
 
 Signal = Literal["judge", "agreement", "distance", "confidence", "difference", "threshold"]
 SIGNALS: tuple[Signal, ...] = get_args(Signal)
-Method = Signal | Literal["combined"]
-METHODS: tuple[Method, ...] = (*SIGNALS, "combined")
+PredictionMethod = Signal | Literal["combined"]
+METHODS: tuple[PredictionMethod, ...] = (*SIGNALS, "combined")
 COMBINED: tuple[Signal, ...] = ("judge", "agreement", "distance")
 """The signals of the method `combined`: answers, how they change, and statistics."""
 
@@ -21,7 +21,7 @@ class Scale(NamedTuple):
 
     Attributes:
         temperature: divides the adapted model's logits so that its confidence is about right on calibration data.
-        plain: the confidence below which the plain model is as often as it is wrong, on clean images.
+        plain: the threshold below which the plain model's confidence falls as often as it errs, on clean images.
         adapted: the same for the adapted model.
     """
 
@@ -30,7 +30,7 @@ class Scale(NamedTuple):
     adapted: float
 
 
-def signals_of(method: Method) -> tuple[Signal, ...]:
+def signals_of(method: PredictionMethod) -> tuple[Signal, ...]:
     """Return the signals that a method uses.
 
     >>> signals_of("judge")
@@ -39,7 +39,7 @@ def signals_of(method: Method) -> tuple[Signal, ...]:
     return COMBINED if method == "combined" else (method,)
 
 
-def signal(method: Signal, which: Which, seen: Observation, scale: Scale) -> float:
+def signal(method: Signal, which: WhichModel, seen: Observation, scale: Scale) -> float:
     """Return one number that rises with the error of the plain or the adapted model.
 
     - judge: how little probability the adapted model gives to the answer, on average;
@@ -84,11 +84,11 @@ def fit_scale(clean: Observation, seen: Sequence[Observation], labels: Tensor) -
         each = [nn.functional.cross_entropy(one.adapted * factor, labels).item() for one in seen]
         return sum(each) / len(each)
 
-    return Scale(2.0 ** least(loss, -3, 6), threshold(clean.plain), threshold(clean.adapted))
+    return Scale(2.0 ** minimise(loss, -3, 6), threshold(clean.plain), threshold(clean.adapted))
 
 
-def least(function: Callable[[float], float], low: float, high: float) -> float:
-    """Return where a function with one minimum is least, to about a thousandth of the interval."""
+def minimise(function: Callable[[float], float], low: float, high: float) -> float:
+    """Return the minimum of a function with one minimum, to about a thousandth of the interval."""
     from scipy.optimize import minimize_scalar
 
     return float(minimize_scalar(function, bounds=(low, high), method="bounded", options={"xatol": 1e-3}).x)
