@@ -20,6 +20,7 @@ import pytest
 from PIL import Image
 
 from covshift.data import cifar10
+from covshift.data.check import check
 from covshift.support.errors import CovshiftError
 
 NAMES = {"train": [f"data_batch_{i}" for i in range(1, 6)], "test": ["test_batch"]}
@@ -410,3 +411,16 @@ def test_the_published_data():
 
 
 ORIGINAL = {key: os.environ[key] for key in ("COVSHIFT_HOME", "PATH") if key in os.environ}
+
+
+def test_a_changed_pixel_or_label_in_the_cache_is_noticed(tmp_path):
+    binary(tmp_path / "mine")
+    cifar10.load("test", tmp_path / "mine")
+    assert not [each for each in check("builtin:cifar10").problems if "published" in each]
+    for part in ("images", "labels"):
+        file = tmp_path / "home" / "cifar10" / f"test-{part}.npy"
+        whole = file.read_bytes()
+        file.write_bytes(whole[:-8] + bytes([whole[-8] ^ 1]) + whole[-7:])
+        (problem,) = (each for each in check("builtin:cifar10").problems if "published" in each)
+        assert "expected the published test images of CIFAR-10" in problem
+        file.write_bytes(whole)

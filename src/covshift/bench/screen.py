@@ -5,7 +5,10 @@ from types import TracebackType
 from typing import Self
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+from covshift.support.errors import printable
 
 
 class Screen:
@@ -41,7 +44,7 @@ class Screen:
 
     def say(self, text: str) -> None:
         """Print one line."""
-        self._console.print(text, markup=False)
+        self._console.print(printable(text), markup=False)
 
     def begin(self, cells: int, done: int, images: int) -> None:
         """Begin with these numbers of cells, of cells that are done, and of images in a cell."""
@@ -51,7 +54,7 @@ class Screen:
 
     def at(self, what: str) -> None:
         """Show the cell that is next."""
-        self._bar.update(self._task, description=what)
+        self._bar.update(self._task, description=escape(printable(what)))
 
     def images(self, number: int) -> None:
         """Count images that have gone through the model."""

@@ -1,5 +1,6 @@
 """The `covshift` command: one thin module for each subcommand, which parses, calls the library and prints."""
 
+import warnings
 from typing import Annotated, Any
 
 import typer
@@ -52,3 +53,5 @@ def _main(
 
     Each command explains itself and shows examples: covshift bench run --help
     """
+    # Of Pillow; a picture above our own limit is an error, which says the same in one line.
+    warnings.filterwarnings("ignore", "Image size .* exceeds limit")

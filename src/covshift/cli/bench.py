@@ -10,6 +10,7 @@ import typer
 
 from covshift.cli import bench_run, options
 from covshift.cli.parser import Command, Group
+from covshift.support.errors import printable
 
 _Folder = Annotated[Path, typer.Argument(metavar="RUN", help="Run folder, or a folder of run folders.")]
 
@@ -80,7 +81,7 @@ def status(run: _Folder, as_json: options.Json = False) -> None:
     if as_json:
         typer.echo(json.dumps([each._asdict() for each in summary.progress(run)], indent=2, default=str))
     else:
-        typer.echo(summary.status(run))
+        typer.echo(printable(summary.status(run), keep="\n"))
 
 
 @app.command(cls=Command)
@@ -114,4 +115,4 @@ def merge(
     from covshift.bench import summary
     from covshift.bench.results.merge import merge_runs
 
-    typer.echo("\n\n".join(map(summary.status, merge_runs(runs, out))))
+    typer.echo(printable("\n\n".join(map(summary.status, merge_runs(runs, out))), keep="\n"))

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, get_args
 import typer
 
 from covshift.cli import options
-from covshift.support.errors import CovshiftError, plural
+from covshift.support.errors import CovshiftError, plural, printable
 
 if TYPE_CHECKING:
     from covshift.corruptions.tree import TreeSettings
@@ -36,7 +36,7 @@ def command(
         str, typer.Option(help="Ice of frost: procedural, published, or a folder of textures.")
     ] = "procedural",
     plugins: options.Plugin = None,
-    skip_broken: Annotated[bool, typer.Option("--skip-broken", help="Leave out pictures that cannot be read.")] = False,
+    skip_broken: options.SkipBroken = False,
     threads: options.Threads = None,
     shard: options.Shard = None,
 ) -> None:
@@ -65,9 +65,9 @@ def command(
     settings = cells._replace(crop=crop, quality=None if png else quality, seed=seed, frost=frost)
     if source.is_file():
         write_picture(source, target, settings)
-        typer.echo(f"1 picture written to {target}")
+        typer.echo(printable(f"1 picture written to {target}"))
     else:
-        typer.echo(_write_tree(source, target, settings, shard, skip_broken, threads))
+        typer.echo(printable(_write_tree(source, target, settings, shard, skip_broken, threads)))
 
 
 def choose(corruptions: list[str], severities: list[str], *, everything: bool) -> "TreeSettings":

@@ -9,7 +9,7 @@ import typer
 
 from covshift.cli import options
 from covshift.cli.parser import FOUND, as_options
-from covshift.support.errors import CovshiftError, plural
+from covshift.support.errors import CovshiftError, plural, printable
 
 if TYPE_CHECKING:
     from covshift.doctor.examine import Examination
@@ -43,7 +43,7 @@ def command(
     covshift doctor runs/r18
     """
     report = look(what, limit, device)
-    typer.echo(as_json_text(report) if as_json else as_text(report))
+    typer.echo(as_json_text(report) if as_json else printable(as_text(report), keep="\n"))
     if report.problems:
         raise typer.Exit(FOUND)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from covshift.cli.parser import as_options
-from covshift.support.errors import CovshiftError
+from covshift.support.errors import CovshiftError, printable
 
 if TYPE_CHECKING:
     from covshift.bench.engines.where import Where
@@ -18,6 +18,7 @@ JOBS = "Ray and array jobs"
 
 PLUGIN = "Python modules that register your own corruptions and methods."
 Plugin = Annotated[list[str] | None, typer.Option("--plugin", metavar="MODULES", help=PLUGIN)]
+SkipBroken = Annotated[bool, typer.Option("--skip-broken", help="Leave out pictures that cannot be read.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 Markdown = Annotated[bool, typer.Option("--markdown", help="Print Markdown tables instead of text.")]
 Latex = Annotated[bool, typer.Option("--latex", help="Print LaTeX tables instead of text.")]
@@ -131,9 +132,9 @@ def place(
 
 def write_text(text: str) -> None:
     """Print what was asked for, to stdout, with arguments of the library as options of the command line."""
-    typer.echo(as_options(text))
+    typer.echo(printable(as_options(text), keep="\n"))
 
 
 def write_error(line: str) -> None:
     """Print a line on progress or problems to stderr."""
-    typer.echo(as_options(line), err=True)
+    typer.echo(printable(as_options(line)), err=True)

@@ -9,7 +9,7 @@ from typing import Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from covshift.support.errors import CovshiftError, Stopped
+from covshift.support.errors import CovshiftError, Stopped, printable
 
 MISTYPED = 2
 """Exit code of a command line that is not understood."""
@@ -36,10 +36,10 @@ def reporting_errors() -> Iterator[None]:
         typer.echo("stopped by Ctrl-C", err=True)
         raise typer.Exit(STOPPED) from None
     except Stopped as stopped:
-        typer.echo(str(stopped), err=True)
+        typer.echo(printable(str(stopped)), err=True)
         raise typer.Exit(STOPPED) from None
     except CovshiftError as error:
-        typer.echo(f"error: {as_options(str(error))}", err=True)
+        typer.echo(printable(f"error: {as_options(str(error))}"), err=True)
         raise typer.Exit(MISTYPED if isinstance(error, MistypedError) else 1) from None
 
 

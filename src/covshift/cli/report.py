@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from covshift.cli import options
+from covshift.support.errors import printable
 
 
 def command(
@@ -53,4 +54,4 @@ def command(
         files=files,
         notify=lambda note: options.write_error(f"note: {note}"),
     )
-    typer.echo(page)
+    typer.echo(printable(str(page)))

@@ -27,6 +27,7 @@ def command(
         float | None,
         typer.Option(min=0, max=1, metavar="ERROR", help="Predicted error, e.g. 0.4, above which the exit code is 3."),
     ] = None,
+    skip_broken: options.SkipBroken = False,
     device: options.Device = "auto",
     as_json: options.Json = False,
 ) -> None:
@@ -46,7 +47,7 @@ def command(
             )
         if alarm is not None:
             raise CovshiftError("expected --source or --predictor with --alarm: there is no predicted error without")
-    found = assess(model, target, source, condition, limit, predictor, device)
+    found = assess(model, target, source, condition, limit, predictor, device, skip_broken=skip_broken)
     typer.echo(found.as_json() if as_json else found.as_text())
     if found.forecast is None and not as_json:
         typer.echo("with --source, clean labelled images, covshift also predicts the error")

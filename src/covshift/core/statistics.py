@@ -132,9 +132,11 @@ class Statistics(Mapping[str, Moments]):
                 layers, fingerprint = {}, metadata["fingerprint"]
                 for name in json.loads(metadata["layers"]):
                     counts, mean, var = (file.get_tensor(f"{name}/{part}") for part in _PARTS)
+                    if not all(part.is_floating_point() for part in (counts, mean, var)):
+                        raise ValueError(f"layer {name!r} has {counts.dtype}, {mean.dtype} and {var.dtype}")
                     count, images = counts.tolist()
                     layers[name] = Moments(count, images, mean, var)
-        except (SafetensorError, OSError, KeyError, ValueError) as error:
+        except (SafetensorError, OSError, LookupError, ValueError, TypeError, RecursionError) as error:
             raise CovshiftError(f"{path} is not a whole statistics patch ({error}); save it again") from error
         statistics = cls(layers, fingerprint)
         statistics.check_values()

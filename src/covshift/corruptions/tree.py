@@ -14,8 +14,9 @@ from covshift.corruptions.registry import category
 from covshift.corruptions.textures import frost_source
 from covshift.support.device import cores
 from covshift.support.errors import CovshiftError
-from covshift.support.files import replacing
+from covshift.support.files import LONGEST, replacing
 from covshift.support.images import SUFFIXES, check_quality, quality_for, read_image, write_image
+from covshift.support.walk import walk
 
 SETTINGS = "covshift-corrupt.json"
 """Name of the file in a tree that records how its pictures were made."""
@@ -56,8 +57,8 @@ def pictures(source: Path) -> list[Path]:
     """Return all pictures under a folder, sorted, relative to it."""
     if not source.is_dir():
         raise CovshiftError(f"expected a folder of pictures, got {source}")
-    # Linked folders count, as they do for torchvision.
-    found = (Path(folder, name) for folder, _, names in os.walk(source, followlinks=True) for name in names)
+    # Linked folders count, as they do for torchvision, but once.
+    found = walk(source).files
     files = sorted(file.relative_to(source) for file in found if file.suffix.lower() in SUFFIXES and file.is_file())
     if not files:
         raise CovshiftError(f"expected pictures ({', '.join(sorted(SUFFIXES))}) under {source}, found none")
@@ -143,6 +144,10 @@ def _check(settings: TreeSettings, files: Sequence[Path]) -> None:
         check_quality(settings.quality)
     seen: dict[Path, Path] = {}
     for file in files:
+        if (length := len(os.fsencode(settings.path("", 0, file).name))) > LONGEST:
+            raise CovshiftError(
+                f"expected names of up to {LONGEST} bytes, got {length} for what {file} would be written to; shorten it"
+            )
         other = seen.setdefault(file.with_suffix(""), file)
         if other != file:
             raise CovshiftError(f"{other} and {file} would be written to the same name; rename one of them")

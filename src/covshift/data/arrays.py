@@ -1,7 +1,5 @@
 """Images in arrays: `npz:FILE` and the published CIFAR-10-C, `cifar10-c:DIR`."""
 
-import zipfile
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +10,7 @@ from covshift.corruptions import names
 from covshift.data import cifar10
 from covshift.data.base import ArrayData, Labels, check_images, check_labels, digest_of
 from covshift.data.condition import SEVERITIES, Condition
+from covshift.data.npy import read_npy, read_npz
 from covshift.support.arrays import Array
 from covshift.support.errors import CovshiftError, unknown
 from covshift.support.uri import Uri
@@ -46,7 +45,7 @@ class Cifar10C(ArrayData):
         if not found:
             raise CovshiftError(f"expected files such as {self._file('fog')}, found none")
         self.stored = frozenset(Condition(name, severity) for name in found for severity in SEVERITIES)
-        every = read_npy(root / "labels.npy")
+        every = np.atleast_1d(read_npy(root / "labels.npy"))
         each = len(every) // len(SEVERITIES)
         self.labels: Labels = check_labels(every[:each], each, f"{root / 'labels.npy'}")
         check_classes(self.labels, self.classes, uri)
@@ -85,12 +84,7 @@ def open_npz(uri: Uri) -> CleanArray:
     if "labels" in uri.query:
         images, labels = read_npy(file), read_npy(Path(uri.query["labels"]).expanduser())
     else:
-        arrays = _read_npz(file)
-        missing = {"images", "labels"} - arrays.keys()
-        if missing:
-            has = ", ".join(arrays) or "nothing"
-            raise CovshiftError(f"expected arrays 'images' and 'labels' in {file}, got {has}")
-        images, labels = arrays["images"], arrays["labels"]
+        images, labels = read_npz(file, ("images", "labels"))
     return CleanArray(uri.text, images, labels, uri.whole("classes"))
 
 
@@ -106,29 +100,6 @@ def check_classes(labels: Labels, classes: int | None, what: str) -> int:
     if classes is not None and classes < highest:
         raise CovshiftError(f"expected labels below {classes} in {what}, got {highest - 1}")
     return classes or highest
-
-
-@lru_cache(maxsize=32)
-def read_npy(file: Path) -> NDArray[Any]:
-    """Return an array, mapped from its file."""
-    try:
-        return np.load(file, mmap_mode="r", allow_pickle=False)  # type: ignore[no-any-return]
-    except FileNotFoundError:
-        raise CovshiftError(f"there is no file {file}") from None
-    except (OSError, ValueError, EOFError) as error:
-        raise CovshiftError(f"{file} is not a whole npy file ({error})") from error
-
-
-def _read_npz(file: Path) -> dict[str, NDArray[Any]]:
-    try:
-        with file.open("rb") as opened, np.load(opened, allow_pickle=False) as arrays:
-            return dict(arrays)
-    except FileNotFoundError:
-        raise CovshiftError(f"there is no file {file}") from None
-    except (OSError, ValueError, EOFError, AttributeError, TypeError, zipfile.BadZipFile) as error:
-        raise CovshiftError(
-            f"{file} is not a whole npz file ({error}); for npy files: npz:IMAGES?labels=LABELS"
-        ) from error
 
 
 def _sample(images: NDArray[Any]) -> str:

@@ -131,7 +131,7 @@ class ArrayData(Data):
 
 def check_images(images: NDArray[np.generic], what: str) -> Pixels:
     """Return the array if it holds RGB images as uint8 NHWC, else raise a `CovshiftError`."""
-    if images.dtype != np.uint8 or images.ndim != 4 or images.shape[3] != 3 or not len(images):
+    if images.dtype != np.uint8 or images.ndim != 4 or images.shape[3] != 3 or not images.size:
         raise CovshiftError(
             f"expected {what} to hold uint8 RGB images of shape (number, height, width, 3), "
             f"got {images.dtype} of shape {images.shape}"
@@ -147,6 +147,8 @@ def check_labels(labels: NDArray[np.generic], images: int, what: str) -> Labels:
             f"expected {what} to hold a class index from 0 for each of {images} images, "
             f"got {labels.dtype} of shape {labels.shape}"
         )
+    if flat.max(initial=0) > np.iinfo(np.int64).max:
+        raise CovshiftError(f"expected {what} to hold class indices below 2^63, got {flat.max()}")
     return flat.astype(np.int64)
 
 

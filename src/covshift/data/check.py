@@ -11,16 +11,17 @@ from covshift.corruptions.tree import pictures
 from covshift.data.base import Data, FileData
 from covshift.data.catalog import CatalogEntry, find_catalog_entry
 from covshift.data.condition import CLEAN, SEVERITIES, Condition
-from covshift.data.folder import Folder, is_imagenet, wnids
+from covshift.data.folder import Folder, Pictures, is_imagenet, wnids
 from covshift.data.imagenet import Numbered
 from covshift.data.imagenet_c import find_conditions
 from covshift.data.objectnet import ObjectNet, unambiguous
 from covshift.data.open import open_data
 from covshift.support.device import cores
-from covshift.support.errors import CovshiftError, plural
-from covshift.support.images import open_rgb
+from covshift.support.errors import CovshiftError, plural, printable
+from covshift.support.images import check_header, open_rgb
 from covshift.support.progress import progress_bar
 from covshift.support.uri import parse
+from covshift.support.walk import walk
 
 _ENDS = {b"\xff\xd8": b"\xff\xd9", b"\x89P": b"IEND\xaeB`\x82"}
 """How JPEG and PNG files begin, and what stands at their end."""
@@ -49,7 +50,8 @@ class CheckResult:
     def as_text(self) -> str:
         """Return the result as text, for people."""
         verdict = plural(len(self.problems), "problem") if self.problems else "nothing is missing"
-        return "\n".join([self.uri, *self.facts, *(f"problem: {each}" for each in self.problems), verdict])
+        lines = [self.uri, *self.facts, *(f"problem: {each}" for each in self.problems), verdict]
+        return "\n".join(map(printable, lines))
 
 
 def check(uri: str, *, decode: bool = False) -> CheckResult:
@@ -78,6 +80,9 @@ def check(uri: str, *, decode: bool = False) -> CheckResult:
     if entry is not None:
         _compare(result, "images", len(data), entry.images)
         _compare_classes(result, entry, _folders(data))
+    if isinstance(data, Folder | Pictures) and (again := walk(data.root).repeated):
+        links = plural(len(again), "link")
+        result.facts.append(f"{links} to folders that are counted already: {_some(map(str, again))}")
     if isinstance(data, FileData):
         broken = find_broken([data.file(CLEAN, index) for index in range(len(data))], decode=decode)
         _report_broken(result, broken)
@@ -169,9 +174,10 @@ def find_broken(files: Sequence[Path], *, decode: bool = False) -> list[Path]:
 
     def broken(file: Path) -> bool:
         try:
-            if not decode and _ends_well(file):
-                return False
-            open_rgb(file)
+            if decode or not _ends_well(file):
+                open_rgb(file)
+            else:
+                check_header(file)
         except (CovshiftError, OSError):
             return True
         return False
@@ -198,11 +204,17 @@ def _report_broken(result: CheckResult, broken: list[Path]) -> None:
 
 
 def _check_sums(data: Data, result: CheckResult) -> None:
-    """Compare the files of CIFAR-10-C with the published checksums."""
-    from covshift.data.arrays import Cifar10C
+    """Compare CIFAR-10, as it is in the cache, and the files of CIFAR-10-C with the published checksums."""
+    from covshift.data.arrays import Cifar10C, CleanArray
+    from covshift.data.cifar10 import DIGESTS, CifarImages, as_published
     from covshift.data.cifar10_c_sums import MD5
-    from covshift.support.cache import checksum
+    from covshift.support.cache import checksum, home
 
+    if isinstance(data, CleanArray) and data.uri.startswith("builtin:"):
+        found = CifarImages(data.array(CLEAN), data.labels)
+        if not as_published(found, "test"):
+            expected = f"the published test images of CIFAR-10 (SHA-256 {DIGESTS['test'][:12]})"
+            result.problems.append(f"expected {expected}, got others; delete the folder {home() / 'cifar10'}")
     if isinstance(data, Cifar10C):
         files = {name: data.root / f"{name}.npy" for name in MD5}
         gone = [name for name, file in files.items() if not file.exists()]

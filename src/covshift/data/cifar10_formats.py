@@ -84,7 +84,7 @@ def _read_sprite(file: Path) -> ImagesAndLabels:
     labels = json.loads((file.parent / f"{file.name.split('_')[0].replace('data', 'train')}_lables.json").read_text())
     limit, Image.MAX_IMAGE_PIXELS = Image.MAX_IMAGE_PIXELS, None  # ten million pixels are not an attack here
     try:
-        with Image.open(file) as picture:
+        with Image.open(file, formats=["PNG"]) as picture:
             images = np.asarray(picture.convert("RGB")).reshape(-1, 32, 32, 3)
     finally:
         Image.MAX_IMAGE_PIXELS = limit

@@ -1,6 +1,7 @@
 """The networks that come with covshift: trained by its own recipes, weights and model cards in the package."""
 
 import json
+import math
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,6 +16,12 @@ from covshift.models.untrained import untrained
 from covshift.support.errors import CovshiftError, unknown
 
 WEIGHTS = Path(__file__).parent / "weights"
+
+LARGEST_CARD = 1_000_000
+"""Bytes of the largest card that is read; ours have less than a thousand."""
+
+_NAME = 40
+"""Bytes that the header of a safetensors file has for each tensor, at least."""
 
 
 class BuiltinNetwork(NamedTuple):
@@ -46,9 +53,10 @@ def open_weights(file: Path | str) -> BuiltinNetwork:
     file = Path(file)
     try:
         card = _card(file)
+        _check_size(card, file)
         network = untrained(partial(_network, card))
-        mean, std = _colour(card["mean"]), _colour(card["std"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        mean, std = _colour(card["mean"]), _colour(card["std"], 0.0)
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RuntimeError) as error:
         reason = f"a card without {error}" if isinstance(error, KeyError) else error
         raise CovshiftError(
             f"expected weights of covshift train in {file}, with their card beside them, got: {reason}"
@@ -64,12 +72,29 @@ def _file(name: str) -> Path:
 
 
 def _card(file: Path) -> dict[str, Any]:
-    card: dict[str, Any] = json.loads(file.with_suffix(".json").read_text())
+    beside = file.with_suffix(".json")
+    if (size := beside.stat().st_size) > LARGEST_CARD:
+        raise ValueError(f"a card of {size:,} bytes, more than {LARGEST_CARD:,}")
+    card: dict[str, Any] = json.loads(beside.read_text())
     return card
 
 
-def _colour(values: list[float]) -> Colour:
+def _check_size(card: dict[str, Any], file: Path) -> None:
+    """Raise a `ValueError` if a card is of a larger network than its file can hold, before that is built."""
+    recipe, size = card["recipe"], file.stat().st_size
+    depth, width, classes = (int(number) for number in (recipe["depth"], recipe.get("width", 1), card["classes"]))
+    # A layer has 3 x 3 weights between all channels and a name in the header; the last one has weights for each class.
+    least = max(depth * (9 * width**2 + _NAME), classes)
+    if min(depth, width, classes) < 1 or least > size:
+        raise ValueError(
+            f"a card with {depth} layers, {width} channels and {classes} classes for a file of {size:,} bytes"
+        )
+
+
+def _colour(values: list[float], least: float = -math.inf) -> Colour:
     red, green, blue = map(float, values)
+    if not all(least < value < math.inf for value in (red, green, blue)):
+        raise ValueError(f"a card with the colour {values}")
     return red, green, blue
 
 

@@ -44,7 +44,11 @@ def read_state(path: Path) -> dict[str, Tensor]:
     if not path.is_file():
         raise CovshiftError(f"expected a checkpoint, got the folder {path}; name the file in it")
     content = _read_safetensors(path) if _is_safetensors(path) else _read_torch(path)
+    unwrapped: set[int] = set()
     while isinstance(content, Mapping):
+        if id(content) in unwrapped:
+            raise CovshiftError(f"{path} holds itself under {', '.join(map(repr, _WRAPPERS))}; save model.state_dict()")
+        unwrapped.add(id(content))
         wrapped = [content[key] for key in _WRAPPERS if isinstance(content.get(key), Mapping)]
         if not wrapped:
             break

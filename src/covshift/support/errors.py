@@ -1,5 +1,6 @@
 """The one error that covshift raises on purpose."""
 
+import unicodedata
 from collections.abc import Iterable
 from difflib import get_close_matches
 from numbers import Integral, Real
@@ -28,6 +29,24 @@ def unknown(kind: str, name: str, known: Iterable[str]) -> CovshiftError:
     listed = [*known[:_LISTED], "…"] if len(known) > _LISTED else known
     hint = f"did you mean {close[0]!r}?" if close else f"known: {', '.join(listed)}"
     return CovshiftError(f"unknown {kind} {name!r}; {hint}")
+
+
+def printable(text: str, keep: str = "") -> str:
+    r"""Return a text whose control characters, such as those in a file's name, a terminal shows and does not obey.
+
+    Args:
+        text: to be printed.
+        keep: characters that stay as they are, such as the line breaks of a text with several lines.
+
+    >>> printable("new\nline, \x1b[31m red"), printable("Käse")
+    ('new\\nline, \\x1b[31m red', 'Käse')
+    """
+    return "".join(char if char.isprintable() or char in keep else _escaped(char) for char in text)
+
+
+def _escaped(char: str) -> str:
+    # Blanks other than ASCII's, as between a number and its unit, do no harm.
+    return char if unicodedata.category(char) == "Zs" else char.encode("unicode_escape").decode("ascii")
 
 
 def is_number(value: object, *, whole: bool = False) -> bool:

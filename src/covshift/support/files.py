@@ -1,5 +1,6 @@
 """Writing files so that nobody ever sees half of one."""
 
+import hashlib
 import os
 import threading
 from collections.abc import Iterator
@@ -7,6 +8,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from covshift.support.errors import CovshiftError
+
+LONGEST = 255
+"""Bytes of a file name, on all usual file systems."""
+
+_ADDED = 64
+"""Bytes that the name of a temporary file may have more than that of the file."""
 
 
 @contextmanager
@@ -23,7 +30,7 @@ def replacing(path: Path) -> Iterator[Path]:
     ['note.txt']
     """
     # Not a suffix of pictures: a killed run may leave the file behind, and nobody should read it as one.
-    part = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}.part")
+    part = path.with_name(f".{_short(path.name)}.{os.getpid()}-{threading.get_ident()}.part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
@@ -33,3 +40,9 @@ def replacing(path: Path) -> Iterator[Path]:
             part.unlink(missing_ok=True)
     except OSError as error:
         raise CovshiftError(f"cannot write {path}: {error.strerror or error}") from error
+
+
+def _short(name: str) -> str:
+    """Return a name, or its digest where a temporary file could not be called after it."""
+    content = os.fsencode(name)
+    return name if len(content) + _ADDED <= LONGEST else hashlib.sha256(content).hexdigest()[:32]

@@ -2,6 +2,8 @@
 
 import io
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -43,6 +45,19 @@ def read_image(path: Path, *, crop: bool) -> Array:
 
 def open_rgb(path: Path) -> Image.Image:
     """Return a decoded picture; grey, palette, CMYK and 16-bit pictures become RGB, an alpha channel is dropped."""
+    with _opened(path) as picture:
+        return rgb(picture)
+
+
+def check_header(path: Path) -> None:
+    """Raise a `CovshiftError` unless a file begins as a picture that would be decoded, of a size that is allowed."""
+    with _opened(path):
+        pass
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[Image.Image]:
+    """Give a picture of which only the header is read yet; whatever goes wrong with it is one kind of error."""
     limit = _most_pixels()
     try:
         with Image.open(path, formats=FORMATS) as opened:
@@ -51,7 +66,7 @@ def open_rgb(path: Path) -> Image.Image:
                     f"expected at most {limit:,} pixels, got {opened.width} x {opened.height}; "
                     f"set {LIMIT} to allow more"
                 )
-            return rgb(opened)
+            yield opened
     except Exception as error:  # a damaged or malicious file can make a decoder raise anything
         raise CovshiftError(f"cannot read the picture {path} ({error or type(error).__name__})") from error
 

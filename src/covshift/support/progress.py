@@ -5,8 +5,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
 from rich.text import Text
+
+from covshift.support.errors import printable
 
 _PATIENCE = 2.0  # seconds
 
@@ -28,7 +31,7 @@ def progress_bar(title: str, total: float | None, *, enabled: bool = True) -> It
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), _Rate(), TimeRemainingColumn())
     bar = Progress(*columns, console=console, transient=True, disable=not (enabled and console.is_terminal))
-    task = bar.add_task(title, total=total)
+    task = bar.add_task(escape(printable(title)), total=total)
     begun = time.monotonic()
     started = False
 

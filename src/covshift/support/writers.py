@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from covshift.support.errors import unknown
+from covshift.support.errors import printable, unknown
 from covshift.support.tables import Table, TableCell
 
 _WIDTH = 200
@@ -22,16 +22,18 @@ def as_text(table: Table) -> str:
     """Return a table for a terminal: half of the interval's width follows a number, and a label is shown once."""
     drawn = RichTable()
     for name, left in zip(table.columns, table.wordy, strict=True):
-        drawn.add_column(Text(name), justify="left" if left else "right")
+        drawn.add_column(Text(printable(name)), justify="left" if left else "right")
     label = None
     for first, *cells in table.lines:
         new_label = "" if first.text == label else first.text
         label = first.text
-        drawn.add_row(Text(new_label), *(Text(f"{cell.text} {cell.margin}".strip()) for cell in cells))
+        texts = [new_label, *(f"{cell.text} {cell.margin}".strip() for cell in cells)]
+        drawn.add_row(*(Text(printable(text)) for text in texts))
     console = Console(file=io.StringIO(), width=_WIDTH)
     console.print(drawn)
     text = console.file.getvalue()  # type: ignore[attr-defined]
-    return "\n".join([table.title, *(line.rstrip() for line in text.splitlines()), *table.notes])
+    title, *notes = (printable(line) for line in (table.title, *table.notes))
+    return "\n".join([title, *(line.rstrip() for line in text.splitlines()), *notes])
 
 
 def harmless(text: str) -> str:

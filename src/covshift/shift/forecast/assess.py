@@ -12,12 +12,11 @@ from covshift.core.estimate import estimate
 from covshift.core.statistics import Statistics
 from covshift.data import CLEAN, Condition, Data, open_data, open_unlabelled, parse_condition
 from covshift.data.loader import check_condition
-from covshift.data.selection import Selection
+from covshift.data.selection import ImageBatch, Selection
 from covshift.models import Model, open_model
 from covshift.shift.distance import Distance, wasserstein
 from covshift.shift.forecast.observe import Batches
 from covshift.shift.forecast.predictor import Forecast, Prediction, Predictor
-from covshift.support.arrays import Array
 from covshift.support.device import choose_device
 from covshift.support.errors import CovshiftError
 
@@ -68,7 +67,15 @@ class Assessment:
 
 
 def assess(
-    model: str, target: str, source: str | None, condition: str, images: int, predictor: Path | None, device: str
+    model: str,
+    target: str,
+    source: str | None,
+    condition: str,
+    images: int,
+    predictor: Path | None,
+    device: str,
+    *,
+    skip_broken: bool = False,
 ) -> Assessment:
     """Open a model and data, measure how far the target has moved and, where possible, predict the error on it.
 
@@ -80,6 +87,7 @@ def assess(
         images: the number of images to take from target and source, spread evenly.
         predictor: a file that keeps what is learned from the source; where it exists, no source is needed.
         device: the device to compute on: auto, cpu, cuda or mps.
+        skip_broken: leave out pictures that cannot be read; by default the first one raises.
     """
     wanted = parse_condition(condition)
     kept = predictor if predictor is not None and predictor.exists() else None
@@ -90,11 +98,11 @@ def assess(
     opened = open_model(model)
     opened.module.to(choose_device(device))
     unlabelled = open_unlabelled(target)
-    pixels = _read(opened, unlabelled, wanted, images)
+    pixels = _read(opened, unlabelled, wanted, images, skip_broken).images
     if kept is not None:
         learned = Predictor.load(kept, opened, batch=_BATCH)
     elif source is not None:
-        learned = _learn(opened, open_data(source), images)
+        learned = _learn(opened, open_data(source), images, skip_broken)
         if predictor is not None:
             learned.save(predictor)
     else:
@@ -105,21 +113,25 @@ def assess(
     return Assessment(forecast.distance, forecast.images, forecast)
 
 
-def _learn(model: Model, data: Data, images: int) -> Predictor:
+def _learn(model: Model, data: Data, images: int, skip_broken: bool) -> Predictor:
     model.check_classes(data.classes, data.uri)
     if data.among is not None:
         raise CovshiftError(
             f"expected clean images of all classes of the model to learn from, got {data.uri}, whose answers are "
             f"compared among {len(data.among)} of them; take a source with all classes, such as imagenet:DIR"
         )
-    clean, labels = _read(model, data, CLEAN, images), data.labels[_spread(len(data), images)]
-    return Predictor.fit(model, clean, labels, batch=_BATCH)
+    clean = _read(model, data, CLEAN, images, skip_broken)
+    return Predictor.fit(model, clean.images, clean.labels, batch=_BATCH)
 
 
-def _read(model: Model, data: Data, condition: Condition, images: int) -> Array:
+def _read(model: Model, data: Data, condition: Condition, images: int, skip_broken: bool) -> ImageBatch:
     wanted = check_condition(data, condition)
-    selection = Selection(data, _spread(len(data), images).tolist(), model.preprocess.picture, memory=0)
-    return np.concatenate([batch.images for batch in selection.make(wanted)])
+    indices = _spread(len(data), images).tolist()
+    selection = Selection(data, indices, model.preprocess.picture, memory=0, skip_broken=skip_broken)
+    batches = list(selection.make(wanted))
+    if not batches:
+        raise CovshiftError(f"expected pictures that can be read in {data.uri}, got none among {len(indices)}")
+    return ImageBatch(*(np.concatenate(parts) for parts in zip(*batches, strict=True)))
 
 
 def _spread(total: int, wanted: int) -> NDArray[np.intp]:

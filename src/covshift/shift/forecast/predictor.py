@@ -27,7 +27,7 @@ from covshift.shift.forecast.observe import (
     crop_for_model,
     observe,
 )
-from covshift.shift.forecast.regression import Calibration, Line, fit_line
+from covshift.shift.forecast.regression import Calibration, Line, check_measured, fit_line
 from covshift.shift.forecast.signals import METHODS, SIGNALS, PredictionMethod, Scale, fit_scale, signal, signals_of
 from covshift.support.errors import CovshiftError, plural, unknown
 from covshift.support.files import replacing
@@ -229,13 +229,12 @@ class Predictor:
                 methods, cells = json.loads(metadata["signals"]), json.loads(metadata["conditions"])
                 scale = Scale(*map(float, json.loads(metadata["scale"])))
                 measured, weights = file.get_tensor("measured"), metadata["weights"]
-            if not torch.cat([measured.flatten(), torch.tensor(scale)]).isfinite().all():
-                raise ValueError("some numbers in it are NaN or infinite")
             conditions = [
                 Calibration(name, level, plain, adapted, dict(zip(methods, values, strict=True)))
                 for (name, level), (plain, adapted, *values) in zip(cells, measured.tolist(), strict=True)
             ]
-        except (SafetensorError, OSError, KeyError, ValueError, TypeError) as error:
+            check_measured(conditions, scale)
+        except (SafetensorError, OSError, KeyError, ValueError, TypeError, RecursionError) as error:
             raise CovshiftError(f"{path} is not a whole predictor ({error}); fit and save it again") from error
         if weights != digest(module_of(model)):
             raise CovshiftError(f"{path} was fitted on another model or on other weights; fit it on this one")

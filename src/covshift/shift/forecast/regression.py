@@ -2,17 +2,18 @@
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, get_args
 
 import numpy as np
 
 from covshift.corruptions import category
 from covshift.shift.forecast.observe import WhichModel
-from covshift.shift.forecast.signals import PredictionMethod, signals_of
+from covshift.shift.forecast.signals import SIGNALS, PredictionMethod, Scale, signals_of
 from covshift.shift.theory import Doubles
 from covshift.support.errors import CovshiftError
 
 _RIDGE = 0.1  # in units of signals with a standard deviation of 1
+_ROUNDING = 1e-5
 _SIGMAS = 1.96  # of a Gaussian's standard deviations hold 95 % on either side
 
 
@@ -47,6 +48,34 @@ class Line(NamedTuple):
         # Two wrong and two right answers more: an error of 0 that is counted on few images is not certain.
         counted = (error * images + 2) / (images + 4)
         return error, _SIGMAS * math.sqrt(self.spread**2 + counted * (1 - counted) / images)
+
+
+def check_measured(conditions: Sequence[Calibration], scale: Scale) -> None:
+    """Raise a `ValueError` unless these are such names and numbers as a calibration measures."""
+    if not conditions or conditions[0][:2] != ("clean", 0):
+        raise ValueError("its first condition is not clean/0")
+    wanted = {f"{which} {name}" for which in get_args(WhichModel) for name in SIGNALS}
+    for each in conditions:
+        where = f"{each.corruption}/{each.severity}"
+        if not isinstance(each.corruption, str) or type(each.severity) is not int or not 0 <= each.severity <= 5:
+            raise ValueError(f"{where} is not a condition")
+        if each.signals.keys() != wanted:
+            odd = sorted(map(str, each.signals.keys() ^ wanted))[0]
+            raise ValueError(f"its signals are not those that this version measures; the first that differs is {odd!r}")
+        for name, value in {"plain error": each.plain, "adapted error": each.adapted, **each.signals}.items():
+            _check_share(value, f"{name} of {where}", math.inf if name.endswith("distance") else 1.0)
+    if len({each[:2] for each in conditions}) < len(conditions):
+        raise ValueError("it has a condition twice")
+    _check_share(scale.plain, "plain threshold")
+    _check_share(scale.adapted, "adapted threshold")
+    if not 0 < scale.temperature < math.inf:
+        raise ValueError(f"its temperature is {scale.temperature}")
+
+
+def _check_share(value: float, name: str, most: float = 1.0) -> None:
+    # An average of probabilities may be off by a rounding error.
+    if not (-_ROUNDING <= value <= most + _ROUNDING and math.isfinite(value)):
+        raise ValueError(f"the {name} is {value:g}, which is not from 0 to {most:g}")
 
 
 def fit_line(
