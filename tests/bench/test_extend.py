@@ -260,7 +260,7 @@ def test_flags_are_written_as_words():
         loud: bool = False
 
         def run(self, on):
-            on.run(on.shown.batches(on.batch_size))
+            on.run(on.images.batches(on.batch_size))
 
     assert [parse_method(text).name for text in ("flagged", "flagged:loud=yes")] == [
         "flagged:loud=no",
@@ -283,7 +283,7 @@ def test_a_method_that_shows_images_twice_is_refused(here):
 
         def run(self, on):
             for _ in range(2):
-                on.run(on.shown.batches(on.batch_size))
+                on.run(on.images.batches(on.batch_size))
 
     with pytest.raises(CovshiftError, match="'twice' has shown"):
         run({**OPTIONS, "corruptions": "fog", "severities": "3", "methods": "twice"}, "out", progress=False)

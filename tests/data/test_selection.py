@@ -93,6 +93,8 @@ def test_a_broken_picture_is_named_or_skipped(tmp_path):
     (tmp_path / "b/half.png").write_bytes((tmp_path / "b/good.png").read_bytes()[:60])
     data = open_data(f"folder:{tmp_path}")
     with pytest.raises(CovshiftError, match=r"half\.png.*skip_broken=True"):
+        all_of(Selection(data, range(3), np.asarray, skip_broken=False), FOG)
+    with pytest.raises(CovshiftError, match=r"half\.png.*; repair or remove it$"):
         all_of(Selection(data, range(3), np.asarray), FOG)
     images, labels = all_of(Selection(data, range(3), np.asarray, skip_broken=True), FOG)
     assert (len(images), labels.tolist()) == (2, [0, 1])

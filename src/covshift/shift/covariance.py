@@ -71,6 +71,7 @@ def covariances(
             full adaptation; without, the model's own are used, which is right for the source.
         layers: patterns of layer paths, e.g. "layer1.*", to measure only those.
 
+    >>> from torch import nn
     >>> net = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8)).eval()
     >>> covariances(net, torch.rand(10, 3, 8, 8))["1"].cov.shape
     torch.Size([8, 8])
