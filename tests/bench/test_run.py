@@ -227,11 +227,12 @@ COMMAND = [
 KILLED = {**OPTIONS, "corruptions": "fog,spatter,snow", "severities": "1,5", "threads": 1}
 
 
-def test_kill_at_twenty_moments(here):
+def kill_at(here: Path, kills: int, seed: int) -> None:
+    """Kill a run again and again, and compare what the last one leaves with a run that nobody disturbs."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["runs", "covshift.bench.run", "covshift.corruptions.kernels"])
-    moments, rows = random.Random(0), Path("out/rows.jsonl")
-    for _ in range(20):
+    moments, rows = random.Random(seed), Path("out/rows.jsonl")
+    for _ in range(kills):
         before = rows.stat().st_size if rows.exists() else 0
         process = context.Process(target=run_in, args=(here, KILLED, "out"))
         process.start()
@@ -246,6 +247,16 @@ def test_kill_at_twenty_moments(here):
     run_in(here, KILLED, "out")
     run_in(here, KILLED, "whole")
     assert by_cell("out") == by_cell("whole")
+
+
+def test_kill_at_twenty_moments(here):
+    kill_at(here, kills=20, seed=0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(1, 6))
+def test_kill_at_a_hundred_moments(here, seed):
+    kill_at(here, kills=20, seed=seed)  # a run is done after about so many
 
 
 def test_two_processes_share_a_run(here):

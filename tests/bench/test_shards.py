@@ -87,8 +87,8 @@ def test_what_cannot_be_merged(tmp_path):
         merge_runs([one])
     with pytest.raises(CovshiftError, match="expected folders to merge"):
         merge_runs([])
-    early, late = (a_row("fog/3/partial").model_copy(update={"prior": prior}) for prior in (8.0, 16.0))
-    late = late.model_copy(update={"cell": "snow/3/partial"})
+    early = a_row("fog/3/partial").model_copy(update={"prior": 8.0})
+    late = a_row("snow/3/partial").model_copy(update={"prior": 16.0})
     with pytest.raises(CovshiftError, match="N = 8 and 16"):
         merge_runs([stored(tmp_path / "a", early), stored(tmp_path / "b", late)], tmp_path / "c")
 

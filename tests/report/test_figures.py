@@ -354,7 +354,9 @@ def test_files_have_the_numbers_of_the_page(tmp_path, monkeypatch):
 def test_comparing_marks_what_is_more_than_chance(tmp_path):
     good, bad = (make_run(tmp_path / name, quality, **SMALL) for name, quality in (("good", 0.05), ("bad", 0.25)))
     twin = make_run(tmp_path / "twin", **SMALL)
-    (twin / "rows.jsonl").write_text((good / "rows.jsonl").read_text())
+    (twin / "rows.jsonl").write_text(
+        (good / "rows.jsonl").read_text().replace(Store(good).run.settings.model, Store(twin).run.settings.model)
+    )
     first, second, same = gather([good, bad, twin]).results
     lines = compare.compare(first, second, "none")
     assert lines[0][0] == "all test corruptions"

@@ -172,7 +172,8 @@ def test_rows_that_cannot_be_are_said_with_their_line(tmp_path, change):
 def test_runs_that_cannot_be_read_are_said(tmp_path):
     good, other, blocked = (make_run(tmp_path / name, **SMALL) for name in ("good", "other", "blocked"))
     rows = (other / "rows.jsonl").read_text()
-    (other / "rows.jsonl").write_text(rows.replace('"method":"full"', '"method":"batch:foo"', 1))
+    rows = rows.replace('/full"', '/batch:foo"', 1).replace('"method":"full"', '"method":"batch:foo"', 1)
+    (other / "rows.jsonl").write_text(rows)
     (blocked / "rows.jsonl").unlink()
     (blocked / "rows.jsonl").mkdir()
     found = gather([good, other, blocked])

@@ -26,6 +26,7 @@ from covshift.data import CLEAN, Condition, Data, open_data
 from covshift.data.selection import Selection, choose
 from covshift.models import Model, open_model
 from covshift.models.query import KEYS
+from covshift.support.checks import check_flags, check_kind, check_path
 from covshift.support.device import choose_device
 from covshift.support.errors import CovshiftError
 from covshift.support.memory import free_memory, parse_bytes
@@ -54,9 +55,13 @@ def run(
     Returns:
         The results; with a shard, those of the shard.
     """
+    out = check_path(out, "out")
+    check_kind(settings, (Settings, Mapping), "settings", "Settings or a mapping of them")
+    check_kind(where, Where, "where", "a Where")
+    check_flags(extend=extend, progress=progress)
     if not isinstance(settings, Settings):
         settings = Settings.read(from_held(out) | dict(settings) if extend else dict(settings))
-    whole, shard = Path(out), where.shard
+    whole, shard = out, where.shard
     out = where.folder(whole)
     elsewhere = watch(shard.others(whole) if shard else [])
     with joined(), Screen(progress and is_first()) as screen:

@@ -1,6 +1,7 @@
 """`Settings`: everything that a user can choose for a run, on the command line, in a YAML file, or in Python."""
 
 import shlex
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
 
@@ -12,6 +13,7 @@ from covshift.corruptions import category, names
 from covshift.corruptions.apply import check_severity
 from covshift.data.condition import SEVERITIES
 from covshift.data.selection import CorruptionSettings, Order
+from covshift.support.checks import check_kind
 from covshift.support.errors import CovshiftError, unknown
 from covshift.support.images import check_quality
 from covshift.support.plugins import load_plugins
@@ -137,11 +139,11 @@ class Settings(BaseModel):
     @field_validator("prior", mode="before")
     @classmethod
     def _number_of_images(cls, value: object) -> object:
-        if value is None or value == "auto":
+        if value is None or (isinstance(value, str) and value == "auto"):
             return value
         try:
             number = float(value)  # type: ignore[arg-type]
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, RuntimeError):
             raise ValueError("expected a number from 0, or auto") from None
         if not number >= 0:
             raise ValueError("expected a number from 0")
@@ -202,6 +204,7 @@ class Settings(BaseModel):
     @classmethod
     def read(cls, values: dict[str, Any]) -> Self:
         """Return settings from values by name, over the defaults."""
+        check_kind(values, Mapping, "settings", "a mapping from names to values")
         for name in values:
             if name not in cls.model_fields:
                 raise unknown("setting", name, cls.model_fields)

@@ -1,12 +1,15 @@
 """Calling any model: where it is, what it is given, and where the logits are in what it returns."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from numbers import Number
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from covshift.core.wrappers import AnyModel, module_of
+from covshift.support.checks import brief, check_dense
 from covshift.support.errors import CovshiftError
 
 
@@ -16,7 +19,27 @@ def call_model(model: AnyModel, batch: Any) -> Any:
     batch = to_device(batch, device_of(module))
     if isinstance(batch, Mapping):
         return module(**batch)
-    return module(batch[0] if isinstance(batch, tuple | list) else batch)
+    if isinstance(batch, tuple | list) and not batch:
+        raise CovshiftError("expected batches of images as tensors, got an empty one")
+    first = batch[0] if isinstance(batch, tuple | list) else batch
+    if first is None or isinstance(first, str | bytes | Number | np.generic | np.ndarray):
+        raise CovshiftError(
+            f"expected batches of images as tensors, (images, labels) tuples or mappings, got {brief(first)}"
+        )
+    return module(first)
+
+
+def check_loader(loader: Any, chunk: int) -> Iterable[Any]:
+    """Return the batches of a loader, or of one big tensor `chunk` images at a time; raise where there are none."""
+    if isinstance(loader, Tensor):
+        check_dense(loader, "the images")
+        if loader.ndim < 2 or loader.is_complex():
+            got = f"{loader.dtype} of shape {tuple(loader.shape)}"
+            raise CovshiftError(f"expected a tensor of images, [images, channels, ...], got {got}")
+        return list(loader.split(chunk))
+    if not isinstance(loader, Iterable) or isinstance(loader, str | bytes):
+        raise CovshiftError(f"expected a loader that gives batches of images, got {type(loader).__name__}")
+    return loader
 
 
 def device_of(model: AnyModel) -> torch.device:

@@ -4,13 +4,12 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sized
 from contextlib import contextmanager, nullcontext
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from covshift.core.calling import call_model, device_of, to_device
+from covshift.core.calling import call_model, check_loader, device_of, to_device
 from covshift.core.lockstep import Lockstep
 from covshift.core.moments import Meter, Moments, merge
 from covshift.core.places import NormLayer, Only, Patterns, check_not_compiled, find_layers, give_back
@@ -18,6 +17,7 @@ from covshift.core.ranks import least_of_ranks, over_ranks, sharing_failure
 from covshift.core.statistics import Statistics, check_prior, fingerprint
 from covshift.core.turns import Turns
 from covshift.core.wrappers import AnyModel, unwrap
+from covshift.support.checks import check_flags, check_function, check_path
 from covshift.support.errors import CovshiftError
 from covshift.support.memory import free_memory, parse_bytes
 from covshift.support.pixels import PixelBatches, is_pixels
@@ -77,6 +77,9 @@ def estimate(
     100
     >>> target.apply(net)
     """
+    check_flags(exact=exact, sync=sync, progress=progress)
+    check_function(call, "call")
+    check_function(collect, "collect")
     batches = _batches(model, loader)
     module = unwrap(model)
     check_not_compiled(module)
@@ -84,6 +87,8 @@ def estimate(
     check_prior(prior)
     if prior and not exact:
         raise CovshiftError("expected prior=0 with exact=False; mix() the result with the source statistics instead")
+    bytes_given = None if memory is None else parse_bytes(memory)
+    folder = None if scratch is None else check_path(scratch, "scratch")
     total = len(batches) * (len(measured) + 1) if isinstance(batches, Sized) else None
     runs = _forward_passes(module, batches, call or call_model, collect)
     # Blocks of no_grad or inference_mode in the model's own code change nothing inside of this one, so that it does
@@ -94,8 +99,7 @@ def estimate(
         progress_bar("estimating", total, enabled=progress) as advance,
     ):
         if exact:
-            budget = free_memory(measured[0].mean.device) / 2 if memory is None else parse_bytes(memory)
-            folder = None if scratch is None else Path(scratch)
+            budget = free_memory(measured[0].mean.device) / 2 if bytes_given is None else bytes_given
             seen = Lockstep(measured, budget, folder, sync, advance, prior, turns).run(runs)
         else:
             seen = _one_by_one(measured, runs, sync, partial(advance, len(measured) + 1), turns)
@@ -117,13 +121,7 @@ def _batches(model: object, loader: object) -> Iterable[Any]:
                 "its preprocessing, or normalise them first"
             )
         return PixelBatches(loader, preprocess, _CHUNK)
-    if isinstance(loader, Tensor):
-        pieces: Iterable[Any] = loader.split(_CHUNK)
-        return pieces
-    if not isinstance(loader, Iterable):
-        raise CovshiftError(f"expected a loader that gives batches of images, got {type(loader).__name__}")
-    batches: Iterable[Any] = loader
-    return batches
+    return check_loader(loader, _CHUNK)
 
 
 @contextmanager

@@ -13,6 +13,7 @@ from torch.utils.hooks import RemovableHandle
 
 from covshift.core.moments import Moments, widen
 from covshift.core.wrappers import AnyModel, unwrap
+from covshift.support.checks import check_list
 from covshift.support.errors import CovshiftError
 
 Patterns = str | Sequence[str] | None
@@ -227,13 +228,14 @@ def find_layers(model: AnyModel, patterns: Patterns = None, only: Only = None) -
     >>> [layer.path for layer in find_layers(net)]
     ['1', '3']
     """
-    if only not in (None, "mean", "var"):
+    if only is not None and not (isinstance(only, str) and only in ("mean", "var")):
         raise CovshiftError(f"only= takes 'mean', 'var' or None, got {only!r}")
     root = unwrap(model)
     modules = norm_modules(root)
     if root.training:
         raise CovshiftError("the model is in training mode; call model.eval() first")
     wanted = [patterns] if isinstance(patterns, str) else patterns
+    wanted = None if wanted is None else check_list(wanted, "layers", "patterns of layer paths, such as 'layer1.*'")
     if wanted is not None and not all(isinstance(pattern, str) for pattern in wanted):
         raise CovshiftError(f"layers= takes patterns of layer paths, such as 'layer1.*', got {patterns!r}")
     paths = [path for path in modules if wanted is None or any(fnmatchcase(path, pattern) for pattern in wanted)]

@@ -154,7 +154,7 @@ class Batch(Policy):
     sync: bool = True
 
     def __post_init__(self) -> None:
-        if self.prior != "auto":
+        if not (isinstance(self.prior, str) and self.prior == "auto"):
             check_prior(self.prior)
         if self.size is not None and (not is_number(self.size, whole=True) or self.size < 1):
             raise CovshiftError(f"expected size to be a number of images from 1, got {self.size!r}")

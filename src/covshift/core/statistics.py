@@ -6,7 +6,6 @@ import math
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Self
 
 import torch
@@ -17,6 +16,7 @@ from torch import Tensor, nn
 from covshift.core.moments import Moments, merge, widen
 from covshift.core.places import Only, Patterns, find_layers, norm_modules
 from covshift.core.wrappers import AnyModel, peel, unwrap
+from covshift.support.checks import check_kind, check_number, check_path
 from covshift.support.errors import CovshiftError, is_number, plural
 from covshift.support.files import replacing
 
@@ -36,6 +36,10 @@ class Statistics(Mapping[str, Moments]):
     """
 
     def __init__(self, layers: Mapping[str, Moments], fingerprint: str) -> None:
+        check_kind(layers, Mapping, "layers", "a mapping from layer paths to Moments")
+        for path, moments in layers.items():
+            check_kind(moments, Moments, f"layer {path!r}", "Moments")
+        check_kind(fingerprint, str, "fingerprint", "a text")
         self._layers = dict(layers)
         self.fingerprint = fingerprint
 
@@ -110,19 +114,21 @@ class Statistics(Mapping[str, Moments]):
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a statistics patch: a safetensors file of a few hundred kB."""
+        target = check_path(path, "path")
         tensors = {}
         for name, moments in self.items():
             counts = torch.tensor([moments.count, moments.images], dtype=torch.float64)
             for part, tensor in zip(_PARTS, (counts, moments.mean, moments.var), strict=True):
                 tensors[f"{name}/{part}"] = tensor.detach().to("cpu", torch.float64).contiguous()
         metadata = {"format": _FORMAT, "fingerprint": self.fingerprint, "layers": json.dumps(list(self))}
-        with replacing(Path(path)) as file:
+        with replacing(target) as file:
             file.write_bytes(to_safetensors(tensors, metadata))
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
         """Read a statistics patch that `save` wrote."""
-        if not Path(path).is_file():
+        path = check_path(path, "path")
+        if not path.is_file():
             raise CovshiftError(f"there is no statistics patch at {path}")
         try:
             with safe_open(path, framework="pt") as file:
@@ -171,6 +177,9 @@ class Statistics(Mapping[str, Moments]):
 
     def close_to(self, other: "Statistics", rtol: float = 1e-5, atol: float = 1e-8) -> bool:
         """Return whether counts are the same and means and variances agree up to rounding."""
+        check_kind(other, Statistics, "other", "Statistics")
+        check_number(rtol, "rtol", 0)
+        check_number(atol, "atol", 0)
 
         def close(a: Tensor, b: Tensor) -> bool:
             return torch.allclose(widen(a), widen(b).to(a.device), rtol, atol)

@@ -184,6 +184,8 @@ def check_severity(severity: int) -> int:
 def _check_indices(indices: int | Iterable[int] | None, count: int) -> list[int]:
     if indices is None:
         return list(range(count))
+    if not isinstance(indices, Iterable):
+        indices = check_whole(indices, "an index")
     given = np.atleast_1d(np.asarray(indices, object)) if isinstance(indices, int | np.ndarray) else indices
     positions = [check_whole(index, "an index") for index in given]
     if len(positions) != count:

@@ -70,9 +70,9 @@ def names(which: CorruptionGroup = "test") -> tuple[str, ...]:
     >>> len(names()), len(names("all"))
     (15, 19)
     """
-    if which == "registered":
+    if isinstance(which, str) and which == "registered":
         return tuple(_REGISTERED)
-    if which not in _GROUPS:
+    if not isinstance(which, str) or which not in _GROUPS:
         raise unknown("group of corruptions", which, _GROUPS)
     return tuple(_GROUPS[which])
 

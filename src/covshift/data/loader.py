@@ -13,6 +13,7 @@ from covshift.data.condition import CLEAN, Condition, parse_condition
 from covshift.data.readable import Readable
 from covshift.data.selection import ImageBatch, Order, Selection, choose
 from covshift.support.arrays import Array
+from covshift.support.checks import check_kind
 from covshift.support.errors import CovshiftError, is_number
 from covshift.support.images import rgb
 from covshift.support.pixels import MakeInput, to_nchw
@@ -104,7 +105,8 @@ def read_pixels(loader: DataLoader[Any], *, labelled: bool) -> LabelledImages:
 
 def check_condition(data: Readable, condition: str | Condition | None) -> Condition:
     """Return the condition if the data have it or it can be made; None stands for clean images."""
-    wanted = parse_condition(condition) if isinstance(condition, str) else condition or CLEAN
+    wanted = parse_condition(condition) if isinstance(condition, str) else CLEAN if condition is None else condition
+    check_kind(wanted, Condition, "condition", 'a Condition, or a text such as "fog/3"')
     if not data.has(wanted):
         some = ", ".join(map(str, sorted(data.stored)[:3]))
         raise CovshiftError(

@@ -12,7 +12,8 @@ from covshift.corruptions import corrupt
 from covshift.data.condition import CLEAN, MIXED, TEST, Condition, draw_mixed
 from covshift.data.readable import Labels, Preparing, Readable
 from covshift.support.arrays import Array
-from covshift.support.errors import CovshiftError, unknown
+from covshift.support.checks import check_choice, check_number, check_seed
+from covshift.support.errors import CovshiftError
 
 Order = Literal["shuffled", "label", "source"]
 
@@ -48,10 +49,10 @@ def choose(labels: Labels, *, limit: int | None = None, order: Order = "shuffled
     >>> choose(np.array([0, 0, 0, 1, 1, 1]), limit=4, order="label")
     [0, 2, 3, 5]
     """
-    if order not in get_args(Order):
-        raise unknown("order", order, get_args(Order))
-    if limit is not None and limit < 1:
-        raise CovshiftError(f"expected limit to be a number of images from 1, got {limit}")
+    check_choice(order, "order", get_args(Order))
+    check_seed(seed)
+    if limit is not None:
+        check_number(limit, "limit", 1, whole=True, of="images")
     shuffled = np.random.default_rng(seed).permutation(len(labels))
     if limit is not None and limit < len(labels):
         # One image of every class, then a second one of each, and so on.

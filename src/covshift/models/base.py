@@ -14,6 +14,7 @@ from covshift.core.statistics import digest
 from covshift.core.wrappers import AnyModel, module_of
 from covshift.models.architecture import NormKind, family, norm_kind
 from covshift.models.preprocess import Preprocess
+from covshift.support.checks import check_function
 from covshift.support.errors import CovshiftError
 from covshift.support.pixels import Images, MakeInput, is_pixels
 
@@ -127,6 +128,7 @@ class Counts(NamedTuple):
 
 def preprocess_of(model: AnyModel, given: MakeInput | None = None) -> MakeInput | None:
     """Return the preprocessing that was given or else the one of a `Model`; a bare module has none of its own."""
+    check_function(given, "preprocess")
     if given is not None:
         return given
     return model.preprocess if isinstance(model, Model) else None

@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
+from covshift.support.checks import brief, check_flags, check_kind, check_number
 from covshift.support.errors import CovshiftError, is_number, unknown
 from covshift.support.images import middle, rgb, short_side
-from covshift.support.pixels import Images, to_nhwc
+from covshift.support.pixels import Images, check_pixels, to_nhwc
 
 Colour = tuple[float, float, float]
 FILTERS = {resampling.name.lower(): resampling for resampling in Image.Resampling}
@@ -62,6 +63,7 @@ class Preprocess:
             raise CovshiftError(f"expected std above 0, got {_listed(self.std)}")
         if not isinstance(self.interpolation, str) or self.interpolation not in FILTERS:
             raise unknown("interpolation", self.interpolation, FILTERS)
+        check_flags(squash=self.squash)
         if self.squash and self.size is None:
             raise CovshiftError("expected a size to squash pictures to, got None; give size=")
 
@@ -79,6 +81,9 @@ class Preprocess:
         `size` alone keeps the share of the picture that the crop shows: `resize` grows in proportion. `size=0` and
         `resize=0` turn that step off.
         """
+        for name, value in (("size", size), ("resize", resize)):
+            if value is not None:
+                check_number(value, name, 0, whole=True, of="pixels")
         given: dict[str, Any] = {"mean": mean, "std": std, "interpolation": interpolation}
         given = {name: value for name, value in given.items() if value is not None}
         if size is not None:
@@ -91,6 +96,7 @@ class Preprocess:
 
     def picture(self, image: Image.Image) -> NDArray[np.uint8]:
         """Return a picture as RGB pixels, HWC, resized and cropped, not yet normalised: corruptions apply to this."""
+        check_kind(image, Image.Image, "image", "a picture of Pillow")
         image = rgb(image)
         resample = FILTERS[self.interpolation]
         if self.size is None:
@@ -131,6 +137,13 @@ class Preprocess:
         >>> IMAGENET.tensor(np.zeros((2, 8, 8, 3), np.uint8)).shape
         torch.Size([2, 3, 8, 8])
         """
+        if not isinstance(images, np.ndarray):
+            raise CovshiftError(f"expected pixels as a NumPy array, NHWC, got {type(images).__name__}")
+        check_pixels(images)
+        try:
+            device = torch.device(device)
+        except (RuntimeError, TypeError):
+            raise CovshiftError(f"expected device to be a name such as 'cpu' or 'cuda', got {brief(device)}") from None
         number, height, width, channels = images.shape
         if not images.flags.writeable or not images.flags.c_contiguous:
             images = images.copy()
@@ -150,6 +163,7 @@ class Preprocess:
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
         """Return the preprocessing that `as_dict` described, for example from a JSON file."""
+        check_kind(values, Mapping, "values", "a mapping, as as_dict() returns it")
         known = {field.name for field in fields(cls)}
         if not known - {"squash"} <= values.keys() <= known:
             raise CovshiftError(f"expected {', '.join(sorted(known))}, got {', '.join(sorted(map(str, values)))}")

@@ -7,11 +7,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from covshift.core.calling import call_model
+from covshift.core.calling import call_model, check_loader
 from covshift.core.moments import widen
 from covshift.core.places import NormLayer, Patterns, check_not_compiled, find_layers, not_finite
 from covshift.core.statistics import Statistics, fingerprint
 from covshift.core.wrappers import AnyModel, unwrap
+from covshift.support.checks import check_kind
 from covshift.support.errors import CovshiftError, plural
 
 _PIECE = 1 << 20  # number of values converted to double precision at a time
@@ -76,6 +77,9 @@ def covariances(
     >>> covariances(net, torch.rand(10, 3, 8, 8))["1"].cov.shape
     torch.Size([8, 8])
     """
+    if statistics is not None:
+        check_kind(statistics, Statistics, "statistics", "Statistics")
+    batches = check_loader(loader, _CHUNK)
     model = unwrap(model)
     check_not_compiled(model)
     everything, wanted = find_layers(model), find_layers(model, layers)
@@ -90,7 +94,7 @@ def covariances(
             statistics.apply(model)
         handles = [layer.hook(before) for layer in wanted]
         with torch.inference_mode():
-            for batch in loader.split(_CHUNK) if isinstance(loader, Tensor) else loader:
+            for batch in batches:
                 call_model(model, batch)
     finally:
         for handle in handles:

@@ -10,6 +10,7 @@ from torch import Tensor
 from covshift.core.moments import Moments, widen
 from covshift.core.statistics import Statistics
 from covshift.shift.covariance import Covariances, Gaussian
+from covshift.support.checks import check_dense, check_flags, check_kind
 from covshift.support.errors import CovshiftError, is_number
 
 EPS = 1e-5  # what torch's layers add to a variance before they divide by it
@@ -58,7 +59,8 @@ def wasserstein(
     >>> wasserstein(source, target, normalized=True).average
     3.1622776601683795
     """
-    _check_eps(eps)
+    check_eps(eps)
+    check_flags(normalized=normalized)
     if isinstance(source, Covariances) and isinstance(target, Covariances):
         source.check_same_layers(target)
         return Distance({path: _full(source[path], target[path], normalized, eps).item() for path in source})
@@ -80,7 +82,7 @@ def jeffrey(source: Statistics, target: Statistics, *, eps: float = EPS) -> Dist
         target: the statistics of the target; `estimate(model, loader)`.
         eps: a smaller variance, of either, counts as this one.
     """
-    _check_eps(eps)
+    check_eps(eps)
 
     def between(mean_s: Tensor, var_s: Tensor, mean_t: Tensor, var_t: Tensor) -> Tensor:
         var_s, var_t = var_s.clamp(min=eps), var_t.clamp(min=eps)
@@ -99,7 +101,10 @@ def gaussian(mean_s: Tensor, cov_s: Tensor, mean_t: Tensor, cov_t: Tensor) -> Te
     >>> gaussian(torch.zeros(2), eye, torch.tensor([3.0, 0.0]), 25 * eye)  # √(3² + 2·(5 - 1)²)
     tensor(6.4031, dtype=torch.float64)
     """
-    channels = len(mean_s)
+    for name, value in {"mean_s": mean_s, "cov_s": cov_s, "mean_t": mean_t, "cov_t": cov_t}.items():
+        check_kind(value, Tensor, name, "a tensor")
+        check_dense(value, name)
+    channels = mean_s.numel()
     for mean, cov in ((mean_s, cov_s), (mean_t, cov_t)):
         if mean.shape != (channels,) or cov.shape != (channels, channels):
             raise CovshiftError(
@@ -153,6 +158,7 @@ def _by_layer(source: Any, target: Any, between: Callable[[Tensor, Tensor, Tenso
     return Distance({path: between(*wide(source[path]), *wide(target[path])).item() for path in seen})
 
 
-def _check_eps(eps: float) -> None:
+def check_eps(eps: float) -> None:
+    """Raise a `CovshiftError` unless this can be the least variance that is divided by."""
     if not is_number(eps) or not eps >= 0:
         raise CovshiftError(f"expected eps to be a variance from 0, got {eps!r}")

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from covshift.core.moments import widen
 from covshift.core.statistics import Statistics
 from covshift.shift.distance import EPS, seen_layers
+from covshift.support.checks import check_kind, check_seed
 from covshift.support.errors import CovshiftError, is_number
 
 
@@ -36,6 +37,8 @@ def embed(
     """
     from sklearn.manifold import TSNE
 
+    check_kind(conditions, Mapping, "conditions", "a mapping from names to Statistics")
+    check_seed(seed)
     if len(conditions) < 3:
         raise CovshiftError(f"expected at least 3 conditions to draw a map of, got {len(conditions)}")
     if perplexity is None:

@@ -8,7 +8,8 @@ import numpy as np
 
 from covshift.core.statistics import Statistics
 from covshift.shift.theory import Doubles, Numbers, as_array, bounds, expected, layer_bounds
-from covshift.support.errors import CovshiftError, is_number, unknown
+from covshift.support.checks import check_choice, check_flags
+from covshift.support.errors import CovshiftError, is_number
 
 Bound = Literal["lower", "upper"]
 By = Bound | Literal["expected"]
@@ -87,6 +88,7 @@ def best_layer_prior(
         normalized: divide every channel's bound by the variance of its source.
     """
     _check(by, get_args(Bound))
+    check_flags(normalized=normalized)
 
     def error(priors: Doubles) -> Doubles:
         each = layer_bounds(n, priors, source, target, alpha, normalized=normalized)
@@ -165,5 +167,4 @@ def _least(error: Callable[[Doubles], Doubles], n: float) -> Best:
 
 
 def _check(by: str, known: tuple[str, ...]) -> None:
-    if by not in known:
-        raise unknown("bound", by, known)
+    check_choice(by, "bound", known)

@@ -12,7 +12,8 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 
 from covshift.core.statistics import Statistics
-from covshift.shift.distance import EPS, seen_layers
+from covshift.shift.distance import EPS, check_eps, seen_layers
+from covshift.support.checks import check_dense, check_flags, check_seed
 from covshift.support.errors import CovshiftError, is_number
 
 Doubles = NDArray[np.float64]
@@ -67,6 +68,8 @@ def bounds(
     """
     from scipy.special import chdtri
 
+    check_flags(normalized=normalized)
+    check_eps(eps)
     if not is_number(alpha) or not 0 < alpha < 1:
         raise CovshiftError(f"expected alpha between 0 and 1, such as 0.05, got {alpha!r}")
     given = _check(n, N, mu_s, var_s, mu_t, var_t)
@@ -116,6 +119,9 @@ def expected(
     >>> value.round(2).tolist()
     [0.19, 0.19, 0.46]
     """
+    check_flags(normalized=normalized)
+    check_eps(eps)
+    check_seed(seed)
     if not is_number(draws, whole=True) or draws < 2:
         raise CovshiftError(f"expected at least 2 draws, got {draws!r}")
     given = _check(n, N, mu_s, var_s, mu_t, var_t)
@@ -195,8 +201,14 @@ def _check(*numbers: Numbers) -> list[Doubles]:
 
 def as_array(value: Numbers, name: str) -> Doubles:
     """Return numbers as doubles, or raise an error that names them."""
+    if isinstance(value, torch.Tensor):
+        check_dense(value, name)
+        value = value.detach().cpu()
     try:
-        return np.asarray(value.detach().cpu() if isinstance(value, torch.Tensor) else value, np.float64)
+        found = np.asarray(value)
+        if found.dtype.kind not in "biuf":
+            raise TypeError("no real numbers")
+        return found.astype(np.float64)
     except (TypeError, ValueError):
         raise CovshiftError(f"expected {name} to be a number or an array, got {value!r}") from None
 

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from covshift.support.checks import check_number
 from covshift.support.errors import CovshiftError
 
 
@@ -34,6 +35,8 @@ def select(logits: Tensor, among: Sequence[int] | None) -> Tensor:
 
 
 def _check(among: Sequence[int], classes: int) -> list[int]:
+    for each in among:
+        check_number(each, "a class", 0, whole=True)
     if not among or not 0 <= min(among) <= max(among) < classes:
         raise CovshiftError(f"expected classes among the model's {classes}, got {list(among)[:5]}")
     return list(among)

@@ -65,9 +65,22 @@ class _ByteLocks:
         except OSError as error:
             raise CovshiftError(f"cannot lock {self._file}: {error.strerror or error}") from error
         try:
+            self._check_there(self._opened)
             yield True
         finally:
             fcntl.lockf(self._opened, fcntl.LOCK_UN, 1, number)
+
+    def _check_there(self, opened: int) -> None:
+        """Raise a `CovshiftError` where the file is gone or another one: others would then hold other locks."""
+        try:
+            there = os.path.samestat(self._file.stat(), os.fstat(opened))
+        except FileNotFoundError:
+            there = False
+        if not there:
+            raise CovshiftError(
+                f"{self._file}, or its folder, was deleted or replaced by something else while this process worked "
+                "there, which therefore stops; run the same command again"
+            )
 
     def enter(self) -> bool:
         assert self._opened is not None

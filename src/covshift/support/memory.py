@@ -5,7 +5,7 @@ from pathlib import Path
 
 import torch
 
-from covshift.support.errors import CovshiftError
+from covshift.support.errors import CovshiftError, is_number
 
 _SMALL_MACHINE = 8 * 2**30  # bytes, where the machine does not report its memory
 
@@ -21,7 +21,7 @@ def parse_bytes(size: float | str) -> float:
         base = 1024.0 if match and match[3] else 1000.0
         number = float(match[1]) * base ** " KMGT".index(match[2].upper() or " ") if match else 0.0
     else:
-        number = float(size)
+        number = float(size) if is_number(size) else 0.0
     if not number > 0:
         raise CovshiftError(f"expected a number of bytes above 0, such as '4 GiB', got {size!r}")
     return number

@@ -8,6 +8,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from covshift.support.checks import check_dense, check_kind
 from covshift.support.errors import CovshiftError
 
 Images = NDArray[np.uint8] | Tensor
@@ -76,7 +77,9 @@ class PixelBatches:
             if isinstance(part, Tensor) and part.is_floating_point():
                 yield part
             else:
-                yield to_nchw(part) if self._preprocess is None else self._preprocess(to_nchw(part))
+                made = to_nchw(part) if self._preprocess is None else self._preprocess(to_nchw(part))
+                check_kind(made, Tensor, "what preprocess returns", "a tensor")
+                yield made
 
 
 def check_pixels(images: object) -> None:
@@ -84,6 +87,8 @@ def check_pixels(images: object) -> None:
     layouts = "NumPy (number, height, width, 3) or torch (number, 3, height, width)"
     if not isinstance(images, np.ndarray | Tensor):
         raise CovshiftError(f"expected uint8 images, {layouts}, got {type(images).__name__}")
+    if isinstance(images, Tensor):
+        check_dense(images, "images")
     channels = 1 if isinstance(images, Tensor) else -1
     if images.dtype not in (np.uint8, torch.uint8) or images.ndim != 4 or images.shape[channels] != 3:
         moved = images.ndim == 4 and images.shape[-1 if channels == 1 else 1] == 3

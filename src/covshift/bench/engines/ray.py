@@ -5,6 +5,8 @@ one; nothing was written of it, since only this process writes. So rows are neit
 """
 
 import os
+import signal
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -48,20 +50,43 @@ def cluster(where: Where) -> Iterator[None]:
         from covshift.support.device import cores
 
         quiet |= {"include_dashboard": False, "num_cpus": cores(), "object_store_memory": 128 * 2**20}
+    with _sigterm_as_ctrl_c() as handle:
+        try:
+            ray.init(address=where.address or "local", **quiet)
+        except Exception as error:  # Ray raises that, too
+            reason = str(error).splitlines()[0]
+            if where.address is None:
+                raise CovshiftError(f"Ray could not be started here: {reason}") from error
+            raise CovshiftError(
+                f"expected a Ray cluster at {where.address}, got: {reason}; is it running, with the same versions of "
+                "Ray and Python as here?"
+            ) from error
+        handle()  # Ray has put its own handler in the place of ours
+        try:
+            yield
+        finally:
+            ray.shutdown()
+
+
+@contextmanager
+def _sigterm_as_ctrl_c() -> Iterator[Callable[[], None]]:
+    """Let SIGTERM raise a `KeyboardInterrupt` for the length of a block; Ray's own handler aborts inside of a call.
+
+    Yields a function that makes it so once more, for when something else has taken the signal.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield lambda: None
+        return
+    before = signal.getsignal(signal.SIGTERM)
+
+    def handle() -> None:
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
+
+    handle()
     try:
-        ray.init(address=where.address or "local", **quiet)
-    except Exception as error:  # Ray raises that, too
-        reason = str(error).splitlines()[0]
-        if where.address is None:
-            raise CovshiftError(f"Ray could not be started here: {reason}") from error
-        raise CovshiftError(
-            f"expected a Ray cluster at {where.address}, got: {reason}; is it running, with the same versions of Ray "
-            "and Python as here?"
-        ) from error
-    try:
-        yield
+        yield handle
     finally:
-        ray.shutdown()
+        signal.signal(signal.SIGTERM, before)
 
 
 class RayEngine(Engine):

@@ -5,6 +5,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from covshift.bench.engines.where import Where
+from covshift.bench.results.store import holds_a_run
 from covshift.support.errors import Stopped
 
 
@@ -24,4 +25,12 @@ def together(where: Where, out: Path) -> Iterator[None]:
                 stack.enter_context(cluster(where))
             yield
     except KeyboardInterrupt:
-        raise Stopped(f"stopped; what is done is in {out}, and the same command resumes from there") from None
+        raise Stopped(f"stopped; {_what_is_left(out)}") from None
+
+
+def _what_is_left(out: Path) -> str:
+    """Return what a user finds of runs in `out` that were stopped."""
+    # Runs of a suite have a folder each, and the shards of a run have one each in that.
+    if any(holds_a_run(folder) for folder in (out, *out.glob("*/"), *out.glob("*/*/"))):
+        return f"what is done is in {out}, and the same command resumes from there"
+    return f"there is no run in {out}: nothing was stored yet, or the folder was deleted; the same command begins anew"

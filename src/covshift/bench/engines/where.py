@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NamedTuple, TypeVar, get_args
 
-from covshift.support.errors import CovshiftError, unknown
+from covshift.support.checks import check_choice, check_kind, check_number
+from covshift.support.errors import CovshiftError
 
 EngineName = Literal["local", "ray"]
 
@@ -83,14 +84,20 @@ class Where:
     shard: Shard | None = None
 
     def __post_init__(self) -> None:
-        if self.engine not in get_args(EngineName):
-            raise unknown("engine", self.engine, get_args(EngineName))
+        check_choice(self.engine, "engine", get_args(EngineName))
+        if self.address is not None:
+            check_kind(self.address, str, "address", "a text such as 'auto'")
+        if self.shard is not None:
+            check_kind(self.shard, Shard, "shard", "a Shard")
+        if self.workers is not None:
+            check_number(self.workers, "workers", 1, whole=True, of="workers")
+        check_number(self.cpus, "cpus")
+        if self.gpus is not None:
+            check_number(self.gpus, "gpus")
         if self.engine != "ray" and (self.address, self.workers, self.cpus, self.gpus) != (None, None, 1, None):
             raise CovshiftError(
                 "an address, workers and what each of them takes are for Ray; choose `engine=ray`, or leave them out"
             )
-        if self.workers is not None and self.workers < 1:
-            raise CovshiftError(f"expected a number of workers from 1, got {self.workers}")
         gpus = self.gpus or 0
         if not 0 < self.cpus < math.inf or not (0 <= gpus <= 1 or float(gpus).is_integer()) or gpus < 0:
             raise CovshiftError(

@@ -1,11 +1,11 @@
 """A run as a pandas frame."""
 
 import os
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from covshift.bench.results.metrics import rate
 from covshift.bench.results.store import Store
+from covshift.support.checks import check_path
 
 if TYPE_CHECKING:
     import pandas
@@ -15,7 +15,7 @@ def frame(folder: str | os.PathLike[str]) -> "pandas.DataFrame":
     """Return the rows of a run folder, one line for each cell, with its top-1 error from 0 to 1 and the interval."""
     import pandas
 
-    rows = Store(Path(folder)).rows()
+    rows = Store(check_path(folder, "folder")).rows()
     found = pandas.DataFrame([row.model_dump() for row in rows])
     if rows:
         rates = [rate(row.top1_errors, row.images) for row in rows]

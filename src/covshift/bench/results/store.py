@@ -8,11 +8,11 @@ takes the conditions that nobody else is at.
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from io import FileIO
 from pathlib import Path
 
-from pydantic import ValidationError
-
 from covshift.bench.methods import PARTIAL_PRIOR
+from covshift.bench.results.reading import changed, read_row, twice
 from covshift.bench.results.records import SCHEMA, Row, Run, RunFolder, read_run
 from covshift.bench.results.same import check_same, check_settings, join_settings
 from covshift.support.errors import CovshiftError, plural
@@ -22,7 +22,6 @@ from covshift.support.locks import locks
 __all__ = ["SCHEMA", "Row", "Run", "RunFolder", "Store", "check_same", "check_settings", "holds_a_run", "watch"]
 
 _RUN, _ROWS, _LOCK = "run.json", "rows.jsonl", ".lock"
-_AGAIN = "delete that line, and the same covshift bench run runs it again"
 
 
 class Store:
@@ -35,9 +34,10 @@ class Store:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.run = read_run(folder / _RUN)
+        self._file = folder / _ROWS
         self._rows: list[Row] = []
-        self._names: set[str] = set()
-        self._read_to = 0
+        self._lines: dict[str, int] = {}  # the line that each cell is in
+        self._known = b""  # what this process has read of the file, which others may only add to
         self._lock = locks(folder / _LOCK)
 
     def __repr__(self) -> str:
@@ -92,60 +92,68 @@ class Store:
 
     def rows(self) -> list[Row]:
         """Return all finished cells, in the order in which they were finished."""
+        content = self._content()
+        if not (content or b"").startswith(self._known):
+            raise changed(self._file, self._known, content)
+        new = (content or b"")[len(self._known) :]
+        whole = new[: new.rfind(b"\n") + 1]
+        rows, lines = list(self._rows), dict(self._lines)
+        for number, line in enumerate(whole.splitlines(), len(rows) + 1):
+            where = f"line {number} of {self._file}"
+            row = read_row(line, self.run, where)
+            if row.cell in lines:
+                raise twice(where, row, lines[row.cell])
+            rows.append(row)
+            lines[row.cell] = number
+        self._rows, self._lines, self._known = rows, lines, self._known + whole
+        return rows
+
+    def _content(self) -> bytes | None:
+        """Return all that is in the file of rows by now; None where there is no such file."""
         try:
-            with (self.folder / _ROWS).open("rb") as file:
-                file.seek(self._read_to)
-                new = file.read()
+            return self._file.read_bytes()
         except FileNotFoundError:
-            return self._rows
+            return None
         except OSError as error:
             raise CovshiftError(
-                f"cannot read {self.folder / _ROWS}: {error.strerror or error}; use another folder, or put that right"
+                f"cannot read {self._file}: {error.strerror or error}; use another folder, or put that right"
             ) from error
-        whole = new[: new.rfind(b"\n") + 1]
-        for line in whole.splitlines():
-            number = len(self._rows) + 1
-            try:
-                row = Row.model_validate_json(line)
-            except ValidationError as error:
-                raise CovshiftError(
-                    f"line {number} of {self.folder / _ROWS} is not a valid row: {line[:80]!r}; {_AGAIN}"
-                ) from error
-            if row.images < 1 or not all(0 <= errors <= row.images for errors in (row.top1_errors, row.top5_errors)):
-                raise CovshiftError(
-                    f"line {number} of {self.folder / _ROWS} is not possible: {row.top1_errors} and {row.top5_errors} errors "
-                    f"in {row.images} images of {row.cell}; {_AGAIN}"
-                )
-            self._rows.append(row)
-            self._names.add(row.cell)
-        self._read_to += len(whole)
-        return self._rows
 
     def done(self) -> set[str]:
         """Return the names of the finished cells."""
         self.rows()
-        return self._names
+        return set(self._lines)
 
     def append(self, rows: Sequence[Row]) -> None:
         """Add finished cells; what another process has added already is left as it is."""
         try:
-            # Without a buffer: it would write what is left of a row when the file is closed.
-            with self._lock.hold(0), (self.folder / _ROWS).open("ab", buffering=0) as file:
-                done = self.done()
-                if file.tell() > self._read_to:
-                    file.truncate(self._read_to)  # half a line, of a process that was killed
+            with self._lock.hold(0):
+                done = self.done()  # before the file is opened, which would make a new one where it was deleted
                 new = "".join(row.model_dump_json() + "\n" for row in rows if row.cell not in done).encode()
-                try:
-                    while new:
-                        new = new[file.write(new) :]
-                    os.fsync(file.fileno())
-                except OSError:
-                    file.truncate(self._read_to)
-                    raise
+                # Without a buffer: it would write what is left of a row when the file is closed.
+                with self._file.open("ab", buffering=0) as file:
+                    self._write(file, new)
         except OSError as error:
             raise CovshiftError(
-                f"cannot write {self.folder / _ROWS}: {error.strerror or error}; the rows before are safe"
+                f"cannot write {self._file}: {error.strerror or error}; the rows before are safe"
             ) from error
+
+    def _write(self, file: FileIO, new: bytes) -> None:
+        """Write lines to the end of the open file of rows, or nothing at all."""
+        end = len(self._known)
+        if file.tell() > end:
+            file.truncate(end)  # half a line, of a process that was killed
+        try:
+            rest = new
+            while rest:
+                rest = rest[file.write(rest) :]
+            os.fsync(file.fileno())
+        except OSError:
+            file.truncate(end)
+            raise
+        content = self._content()
+        if content != self._known + new:
+            raise changed(self._file, self._known + new, content)
 
     @contextmanager
     def claim(self, place: int, *, wait: bool = False) -> Iterator[bool]:

@@ -12,9 +12,10 @@ from covshift.core.estimate import estimate
 from covshift.core.statistics import Statistics
 from covshift.models import Preprocess
 from covshift.shift.distance import Distance, wasserstein
+from covshift.support.checks import brief, check_dense
 from covshift.support.classes import select
-from covshift.support.errors import CovshiftError
-from covshift.support.pixels import Images, MakeInput, PixelBatches
+from covshift.support.errors import CovshiftError, is_number
+from covshift.support.pixels import Images, MakeInput, PixelBatches, check_pixels
 
 WhichModel = Literal["plain", "adapted"]
 LabelsLike = Sequence[int] | NDArray[Any] | Tensor
@@ -86,8 +87,7 @@ class Batches(PixelBatches):
         super().__init__(images, preprocess, size)
         if len(images) < 2 or not (torch.as_tensor(images[1:]) != torch.as_tensor(images[:1])).any():
             raise _same()
-        if size < 1:
-            raise CovshiftError(f"expected at least 1 image at a time, got batch={size}")
+        check_batch(size)
 
 
 def crop_for_model(images: Images, preprocess: MakeInput | None) -> Images:
@@ -95,12 +95,24 @@ def crop_for_model(images: Images, preprocess: MakeInput | None) -> Images:
     return preprocess.pixels(images) if isinstance(preprocess, Preprocess) else images
 
 
+def check_batch(size: object) -> None:
+    """Raise a `CovshiftError` unless this can be a number of images to run at a time."""
+    number: Any = size
+    if not is_number(size, whole=True) or isinstance(size, bool) or number < 1:
+        raise CovshiftError(f"expected at least 1 image at a time, got batch={brief(size)}")
+
+
 def as_labels(labels: LabelsLike, images: Images) -> Tensor:
     """Return the labels as int64 if there is a whole number from 0 for each image, else raise a `CovshiftError`."""
-    tensor = torch.as_tensor(labels)
+    check_pixels(images)
+    try:
+        tensor = torch.as_tensor(labels)
+    except (TypeError, ValueError, RuntimeError):
+        raise CovshiftError(f"expected labels to be classes, whole numbers from 0, got {brief(labels)}") from None
+    check_dense(tensor, "labels")
     if tensor.shape != (len(images),):
         raise CovshiftError(f"expected one label for each of {len(images)} images, got shape {tuple(tensor.shape)}")
-    if tensor.is_floating_point() or bool((tensor < 0).any()):
+    if tensor.is_floating_point() or tensor.is_complex() or bool((tensor < 0).any()):
         raise CovshiftError(
             f"expected labels to be classes, whole numbers from 0, got {tensor.dtype} from {tensor.min()}"
         )

@@ -4,7 +4,6 @@ import json
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -16,6 +15,7 @@ from torch import Tensor
 from covshift.core.statistics import digest
 from covshift.core.wrappers import AnyModel, module_of
 from covshift.corruptions import category, corrupt, names
+from covshift.corruptions.apply import check_severity
 from covshift.models.base import preprocess_of
 from covshift.shift.distance import Distance
 from covshift.shift.forecast.observe import (
@@ -24,12 +24,14 @@ from covshift.shift.forecast.observe import (
     Observation,
     WhichModel,
     as_labels,
+    check_batch,
     crop_for_model,
     observe,
 )
 from covshift.shift.forecast.regression import Calibration, Line, check_measured, fit_line
 from covshift.shift.forecast.signals import METHODS, SIGNALS, PredictionMethod, Scale, fit_scale, signal, signals_of
-from covshift.support.errors import CovshiftError, plural, unknown
+from covshift.support.checks import check_choice, check_flags, check_kind, check_list, check_path
+from covshift.support.errors import CovshiftError, plural
 from covshift.support.files import replacing
 from covshift.support.pixels import Images, MakeInput
 from covshift.support.progress import progress_bar
@@ -77,6 +79,7 @@ class Predictor:
         preprocess: MakeInput | None = None,
         batch: int = 100,
     ) -> None:
+        check_batch(batch)
         self.conditions = tuple(conditions)
         self._model = module_of(model)
         self._scale = scale
@@ -116,20 +119,24 @@ class Predictor:
             batch: the number of images to run at a time.
             progress: whether to show a progress bar when this takes long.
         """
-        chosen = names("holdout") if corruptions is None else tuple(dict.fromkeys(corruptions))
+        check_flags(progress=progress)
+        check_batch(batch)
+        levels = [check_severity(level) for level in check_list(severities, "severities", "numbers from 1 to 5")]
+        given = names("holdout") if corruptions is None else check_list(corruptions, "corruptions", "names")
+        for name in given:
+            category(name)  # complains about a name that nobody knows
+        chosen = tuple(dict.fromkeys(given))
         if len(chosen) < 2:
             raise CovshiftError(
                 f"expected at least 2 holdout corruptions to fit on, got {len(chosen)}; one alone does not show how "
                 "far off the prediction is on another"
             )
-        for name in chosen:
-            category(name)  # raises for an unknown name
-        if not severities:
+        if not levels:
             raise CovshiftError("expected at least one severity to fit on, got none")
         truth = as_labels(labels, images)
         module, make_input = module_of(model), preprocess_of(model, preprocess)
         clean = crop_for_model(images, make_input)
-        cells: list[tuple[str, int]] = [("clean", 0), *((name, level) for name in chosen for level in severities)]
+        cells: list[tuple[str, int]] = [("clean", 0), *((name, level) for name in chosen for level in levels)]
         seen = []
         with progress_bar("calibrating", len(cells), enabled=progress) as advance:
             for name, level in cells:
@@ -162,15 +169,15 @@ class Predictor:
                 the paper does.
             among: the classes that can be the answer, where it is known that these are not all, as in ImageNet-R.
         """
-        if method not in METHODS:
-            raise unknown("method", method, METHODS)
+        check_choice(method, "method", METHODS)
+        classes = None if among is None else check_list(among, "among", "classes")
         batches: Iterable[Any] = images
         if isinstance(images, np.ndarray | Tensor):
             batches = Batches(crop_for_model(images, self._preprocess), self._preprocess, self._batch)
         elif not isinstance(images, Iterable) or iter(images) is images:
             raise CovshiftError("expected images, or a loader that can be gone through twice")
         seen = observe(self._model, batches)
-        return self.predict_observed(seen if among is None else seen.among(among), method=method, kind=kind)
+        return self.predict_observed(seen if classes is None else seen.among(classes), method=method, kind=kind)
 
     def predict_observed(
         self, seen: Observation, *, method: PredictionMethod = "judge", kind: str | None = None
@@ -186,10 +193,15 @@ class Predictor:
 
     def line(self, which: WhichModel, method: PredictionMethod = "judge", kind: str | None = None) -> Line:
         """Return the line from a signal to the error of the plain or adapted model, on the calibration conditions."""
+        check_choice(which, "model", ("plain", "adapted"))
+        check_choice(method, "method", METHODS)
+        if kind is not None:
+            check_kind(kind, str, "kind", "a kind of corruption such as 'noise'")
         return fit_line(self.conditions, which, method, kind)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write all that was learned to one safetensors file; the model is not in it."""
+        target = check_path(path, "path")
         methods = list(self.conditions[0].signals)
         rows = [[each.plain, each.adapted, *(each.signals[name] for name in methods)] for each in self.conditions]
         metadata = {
@@ -199,7 +211,7 @@ class Predictor:
             "signals": json.dumps(methods),
             "conditions": json.dumps([(each.corruption, each.severity) for each in self.conditions]),
         }
-        with replacing(Path(path)) as file:
+        with replacing(target) as file:
             file.write_bytes(to_safetensors({"measured": torch.tensor(rows, dtype=torch.float64)}, metadata))
 
     @classmethod
@@ -219,7 +231,8 @@ class Predictor:
             preprocess: as for `fit`.
             batch: the number of images to run at a time.
         """
-        if not Path(path).is_file():
+        path = check_path(path, "path")
+        if not path.is_file():
             raise CovshiftError(f"there is no predictor at {path}")
         try:
             with safe_open(path, framework="pt") as file:
