@@ -11,7 +11,7 @@ from covshift.core.places import holds_statistics
 
 NormKind = Literal["batch", "group", "layer", "instance", "fixup", "none"]
 
-_FAMILIES = {
+FAMILIES = {
     "wideresnet": "Wide ResNet",
     "resnext": "ResNeXt",
     "resnest": "ResNet, attention",
@@ -71,7 +71,7 @@ def family(module: nn.Module) -> str:
     """
     for part in module.modules():  # a wrapper comes before what it wraps
         name = type(part).__name__.lower().replace("_", "")
-        found = next((word for pattern, word in _FAMILIES.items() if pattern in name), None)
+        found = next((word for pattern, word in FAMILIES.items() if pattern in name), None)
         if found is not None:
             return _kind_of_resnet(part) if found == "ResNet" else found
     return type(module).__name__

@@ -3,24 +3,16 @@
 import re
 from typing import NamedTuple
 
+from covshift.models.architecture import FAMILIES
+
 _FAMILIES = {
     "wide_?resnet|wrn": "Wide ResNet",
     "resnext": "ResNeXt",
     "se_?resnet|resnest": "ResNet, attention",
-    "resnet": "ResNet",
-    "densenet": "DenseNet",
-    "mnasnet": "MNASNet",
-    "mobilenet": "MobileNet",
-    "shufflenet": "ShuffleNet",
-    "googlenet": "GoogLeNet",
-    "inception": "Inception",
-    "vgg": "VGG",
-    "efficientnet": "EfficientNet",
-    "regnet": "RegNet",
-    "convnext": "ConvNeXt",
-}
+} | FAMILIES
 _NORMS = {"group": r"([-_.]|(?<=\d))(gn|group_?norm)(?![a-z])", "fixup": r"[-_.]?fixup", "batch": r"[-_.]bn(?![a-z])"}
-_WITHOUT = ("VGG", "ConvNeXt")  # families that have batch normalisation only where the name says so
+_WITHOUT = ("VGG", "ConvNeXt", "AlexNet", "SqueezeNet", "Swin Transformer", "Vision Transformer")
+"""Families that have batch normalisation only where the name says so."""
 
 
 class Guess(NamedTuple):
