@@ -87,7 +87,8 @@ def _check_size(card: dict[str, Any], file: Path) -> None:
     least = max(depth * (9 * width**2 + _NAME), classes)
     if min(depth, width, classes) < 1 or least > size:
         raise ValueError(
-            f"a card with {depth} layers, {width} channels and {classes} classes for a file of {size:,} bytes"
+            f"a card with {depth} layers, {width} channels and {classes} classes for a file of {size:,} bytes, "
+            "which is not a whole safetensors file of such a network"
         )
 
 
