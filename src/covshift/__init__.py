@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from covshift.core.estimate import estimate
     from covshift.core.moments import Moments
     from covshift.core.policies import Batch, Policy, Stream
+    from covshift.core.source import Source
     from covshift.core.statistics import Statistics
     from covshift.corruptions import corrupt
     from covshift.data import Condition, Data, open_data
@@ -25,6 +26,7 @@ __all__ = [
     "Moments",
     "Policy",
     "Preprocess",
+    "Source",
     "Statistics",
     "Stream",
     "adapt",
@@ -42,6 +44,7 @@ _MODULES = {
     "covshift.core.estimate": ("estimate",),
     "covshift.core.moments": ("Moments",),
     "covshift.core.policies": ("Batch", "Policy", "Stream"),
+    "covshift.core.source": ("Source",),
     "covshift.core.statistics": ("Statistics",),
     "covshift.corruptions": ("corrupt",),
     "covshift.data": ("Condition", "Data", "open_data"),

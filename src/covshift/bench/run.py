@@ -20,7 +20,7 @@ from covshift.bench.methods import NONE
 from covshift.bench.results.store import Run, Store, holds_a_run, watch
 from covshift.bench.screen import Screen
 from covshift.bench.settings import FREE, PLANNED, Settings
-from covshift.core.places import find_layers
+from covshift.core.finding import find_layers
 from covshift.core.ranks import has_ranks
 from covshift.data import CLEAN, Condition, Data, open_data
 from covshift.data.selection import Selection, choose

@@ -15,23 +15,14 @@ from typing import Any, NoReturn, Self
 import torch
 from torch import Tensor, nn
 
+from covshift.core.finding import find_places
 from covshift.core.groups import measure_groups, renormalise, rows_of
+from covshift.core.hooks import check_not_compiled, hooks_on, refuse_to_copy
 from covshift.core.moments import Meter, Moments, merge
-from covshift.core.places import (
-    Hook,
-    NormLayer,
-    Only,
-    Patterns,
-    check_not_compiled,
-    find_layers,
-    give_back,
-    mix_all,
-    not_finite,
-    one_value,
-    refuse_to_copy,
-)
+from covshift.core.places import Only, Patterns, Place, give_back, mix_all, not_finite, one_value
 from covshift.core.policies import Memory, Policy, Rows, check_policy
 from covshift.core.ranks import over_ranks
+from covshift.core.source import Source, anchors_of
 from covshift.core.statistics import Statistics, fingerprint
 from covshift.core.turns import Turns
 from covshift.core.wrappers import AnyModel, module_of, unwrap
@@ -45,9 +36,10 @@ class Adapter:
     alone. Its source statistics are what `model.state_dict()` holds meanwhile; copying the model is refused.
     """
 
-    def __init__(self, model: nn.Module, policy: Policy, layers: list[NormLayer]) -> None:
+    def __init__(self, model: nn.Module, policy: Policy, places: list[Place], source: Source | None = None) -> None:
         self.policy = policy
-        self._layers = layers
+        self._places = places
+        self._source = source
         self._model = root = unwrap(model)
         self._memory = Memory()
         self._passes: list[_Pass] = []
@@ -56,8 +48,8 @@ class Adapter:
         self._watched: set[str] = set()
         self._handles = [
             root.register_forward_pre_hook(self._begin, prepend=True),
-            *(layer.hook(self._before) for layer in layers),
-            *(layer.hook_state_dict() for layer in layers),
+            *(handle for place in places for handle in place.hook(self._act)),
+            *(handle for place in places for handle in place.guard_state_dict()),
             root.register_forward_hook(self._end, always_call=True),
             root.register_load_state_dict_pre_hook(_refuse_to_load),
         ]
@@ -72,16 +64,17 @@ class Adapter:
 
         To resume a `Stream`, assign a state that was saved or kept from before.
         """
-        source = {layer.path: Moments(0, 0, layer.mean.clone(), layer.var.clone()) for layer in self._layers}
-        return self.policy.export(self._memory, Statistics(source, self._fingerprint))
+        source = {place.path: Moments(0, 0, place.mean.clone(), place.var.clone()) for place in self._places}
+        anchors = None if self._source is None else source
+        return self.policy.export(self._memory, Statistics(source, self._fingerprint, anchors))
 
     @state.setter
     def state(self, state: Statistics) -> None:
         memory = self.policy.resume(state)
-        if state.fingerprint != self._fingerprint or state.keys() != {layer.path for layer in self._layers}:
+        if state.fingerprint != self._fingerprint or state.keys() != {place.path for place in self._places}:
             raise CovshiftError("this state is of another model, or of other layers than the ones adapted here")
-        state.check_values({layer.path: layer.mean.shape for layer in self._layers})
-        devices = {layer.path: layer.mean.device for layer in self._layers}
+        state.check_values({place.path: place.mean.shape for place in self._places})
+        devices = {place.path: place.mean.device for place in self._places}
         self._restart(replace(memory, seen={path: seen.to(devices[path]) for path, seen in memory.seen.items()}))
 
     def reset(self) -> None:
@@ -92,7 +85,7 @@ class Adapter:
         """Remove the adapter; the model is restored bit for bit. What a stream has seen stays in `state`."""
         with self._turns.held():
             if self._handles:
-                give_back(self._layers, self._handles)
+                give_back(self._places, self._handles)
             self._handles = []
             self._passes = []
         self._turns.give_up()
@@ -106,7 +99,7 @@ class Adapter:
         self.remove()
 
     def __repr__(self) -> str:
-        layers = plural(len(self._layers), "layer")
+        layers = plural(len(self._places), "layer")
         where = f"{layers}, {self.state.images:g} images seen" if self._handles else "removed"
         return f"Adapter({self.policy}, {where})"
 
@@ -119,7 +112,7 @@ class Adapter:
         # Of code that torch.compile has made there is no frame to remember.
         self._enter(None if torch.compiler.is_compiling() else sys._getframe(1).f_back)
 
-    def _enter(self, frame: FrameType | None, alone: NormLayer | None = None) -> None:
+    def _enter(self, frame: FrameType | None, alone: Place | None = None) -> None:
         depth = self._turns.enter(frame, part=alone.path if alone else None)
         if len(self._passes) > depth:  # passes that Ctrl-C has ended
             del self._passes[depth:]
@@ -128,26 +121,25 @@ class Adapter:
         if not self._handles:  # removed while this thread was waiting
             self._leave()
 
-    def _before(self, layer: NormLayer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Correct the statistics of one layer for the input that it is about to normalise."""
+    def _act(self, place: Place, passing: Any) -> Any:
+        """Correct the activations that pass a place."""
         if self.policy.idle:
             return None
         if not self._turns.mine():
-            self._enter(sys._getframe(3), layer)
+            self._enter(sys._getframe(3), place)
             if not self._handles:
                 return None
-            if layer.path not in self._watched:
-                self._watched.add(layer.path)
-                after = partial(self._end, alone=layer)
-                self._handles.append(layer.module.register_forward_hook(after, always_call=True))
-        x = layer.input(args, kwargs)
-        if self.policy.size is None:
-            self._follow(layer, x)
-            return None
-        x = self._regroup(layer, x, self.policy.size)
-        return ((x, *args[1:]), kwargs) if args else (args, {**kwargs, next(iter(kwargs)): x})
+            if place.path not in self._watched:
+                self._watched.add(place.path)
+                after = partial(self._end, alone=place)
+                self._handles.append(place.module.register_forward_hook(after, always_call=True))
+        x = place.read(passing, self._passes[-1].meter.known)
+        if self.policy.size is not None:
+            return place.replaced(passing, self._regroup(place, x, self.policy.size))
+        self._follow(place, x)
+        return place.finish(passing)
 
-    def _follow(self, layer: NormLayer, x: Tensor) -> None:
+    def _follow(self, layer: Place, x: Tensor) -> None:
         policy, current = self.policy, self._passes[-1]
         rows = Rows(x, current.meter.images(x), self._memory)
         batch = current.meter.measure(layer.path, x)
@@ -162,7 +154,7 @@ class Adapter:
         current.seen[layer.path] = seen
         current.variances.append((layer.path, target.var.to(layer.var.dtype)))
 
-    def _regroup(self, layer: NormLayer, x: Tensor, size: int) -> Tensor:
+    def _regroup(self, layer: Place, x: Tensor, size: int) -> Tensor:
         current = self._passes[-1]
         images = current.meter.images(x)
         if images == 0:
@@ -181,7 +173,7 @@ class Adapter:
         current.variances.extend((layer.path, group.var) for group in groups)
         return renormalise(x, layer, groups, weights)
 
-    def _weigh(self, layer: NormLayer, seen: Moments, rows: Rows) -> float | Tensor:
+    def _weigh(self, layer: Place, seen: Moments, rows: Rows) -> float | Tensor:
         weight = self.policy.weigh(layer, seen, rows)
         if not isinstance(weight, Tensor) and not (is_number(weight) and 0 <= weight <= 1):
             raise CovshiftError(
@@ -191,7 +183,7 @@ class Adapter:
             raise one_value(layer.path)
         return weight
 
-    def _end(self, model: nn.Module, args: object, output: object, alone: NormLayer | None = None) -> None:
+    def _end(self, model: nn.Module, args: object, output: object, alone: Place | None = None) -> None:
         # A pass that began before the adapter came, or that a layer is only a part of, does not end here.
         if not self._turns.mine() or not self._passes or self._passes[-1].alone is not alone:
             return
@@ -216,7 +208,7 @@ class Adapter:
             raise not_finite(next(path for path, var in ended.variances if not var.isfinite().all()))
         self._reached = self._reached or ended.meter.used
         if not self._reached:
-            raise _nothing_reached(self._layers)
+            raise _nothing_reached(self._places)
         if self.policy.carries and ended.memory is not self._memory:  # the model has called itself meanwhile
             ended.seen = {path: self.policy.follow(self._memory.seen.get(path), met) for path, met in ended.met.items()}
         self._memory = self.policy.commit(self._memory, ended.seen, output)
@@ -231,12 +223,12 @@ class Adapter:
     def _rewind(self) -> None:
         """Write the statistics from before this pass into the layers."""
         seen = self._memory.seen if self.policy.carries else {}
-        moments = [seen.get(layer.path, Moments(0, 0, layer.mean, layer.var)) for layer in self._layers]
+        moments = [seen.get(place.path, Moments(0, 0, place.mean, place.var)) for place in self._places]
         weights = [
-            self.policy.weigh(layer, layer_moments, None) if layer.path in seen else 0.0
-            for layer, layer_moments in zip(self._layers, moments, strict=True)
+            self.policy.weigh(place, known, None) if place.path in seen else 0.0
+            for place, known in zip(self._places, moments, strict=True)
         ]
-        mix_all(self._layers, moments, weights)
+        mix_all(self._places, moments, weights)
 
 
 @dataclass
@@ -245,7 +237,7 @@ class _Pass:
 
     memory: Memory  # what was known when it began
     outer: BaseException | None  # what the caller was handling when it began
-    alone: NormLayer | None  # the layer that was called by itself
+    alone: Place | None  # the layer that was called by itself
     meter: Meter = field(default_factory=Meter)
     met: dict[str, Moments] = field(default_factory=dict)
     seen: dict[str, Moments] = field(default_factory=dict)
@@ -262,7 +254,7 @@ def _refuse_to_load(*args: object) -> None:
     raise CovshiftError("remove() the adapter before loading other weights: it would put the old statistics back")
 
 
-def _nothing_reached(layers: list[NormLayer]) -> CovshiftError:
+def _nothing_reached(layers: list[Place]) -> CovshiftError:
     return CovshiftError(
         f"the model has run without calling {layers[0].path!r} or any other of the "
         f"{plural(len(layers), 'layer')} to adapt, so nothing was adapted; if its forward uses their statistics "
@@ -270,13 +262,17 @@ def _nothing_reached(layers: list[NormLayer]) -> CovshiftError:
     )
 
 
-def adapt(model: AnyModel, policy: Policy, *, layers: Patterns = None, only: Only = None) -> Adapter:
+def adapt(
+    model: AnyModel, policy: Policy, *, source: Source | None = None, layers: Patterns = None, only: Only = None
+) -> Adapter:
     """Let the statistics of `model` follow the data that it is given.
 
     Args:
-        model: any model in eval mode with layers that hold `running_mean` and `running_var`, or what `open_model`
-            returns.
+        model: any model in eval mode, or what `open_model` returns; without a `source` it must have layers that hold
+            `running_mean` and `running_var`.
         policy: `Batch(prior=N)`, `Stream(prior=N)` or a `Policy` of your own.
+        source: what clean images look like inside of this model, by `Source.measure`; with it any network can be
+            adapted, at the places where it was measured. None for the statistics that the model holds.
         layers: patterns of layer paths, e.g. "layer1.*", to adapt only those.
         only: "mean" or "var" to adapt only that moment.
 
@@ -296,9 +292,9 @@ def adapt(model: AnyModel, policy: Policy, *, layers: Patterns = None, only: Onl
     """
     check_policy(policy)
     module = module_of(model)
-    adapted = find_layers(module, layers, only)
+    places = find_places(module, anchors_of(source, module), layers, only)
     check_not_compiled(module)
-    return Adapter(module, policy, adapted)
+    return Adapter(module, policy, places, source)
 
 
 def release(model: AnyModel) -> None:
@@ -310,8 +306,6 @@ def release(model: AnyModel) -> None:
     >>> release(net)
     >>> adapt(net, Stream(prior=16)).remove()
     """
-    hooks = [hook for module in unwrap(model).modules() for hook in module._forward_pre_hooks.values()]
-    for hook in hooks:
-        adapter = hook.owner if isinstance(hook, Hook) else None
-        if isinstance(adapter, Adapter):
-            adapter.remove()
+    for hook in [hook for module in unwrap(model).modules() for hook in hooks_on(module)]:
+        if isinstance(hook.owner, Adapter):
+            hook.owner.remove()

@@ -12,13 +12,13 @@ from torch import Tensor
 from torch.nn.functional import adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d
 
 from covshift.core.moments import Moments, widen
-from covshift.core.places import NormLayer
+from covshift.core.places import Place
 from covshift.core.ranks import over_ranks
 
 MOST = 0.4
 
 
-def trust(layer: NormLayer, seen: Moments, chance: Tensor) -> Tensor:
+def trust(layer: Place, seen: Moments, chance: Tensor) -> Tensor:
     """Return the weight of what was seen against the source, from 0 to `MOST`: n/(N+n) of Eq. 3.
 
     Args:

@@ -11,6 +11,9 @@ from torch import Tensor
 from covshift.core.wrappers import AnyModel, module_of
 from covshift.support.checks import brief, check_dense
 from covshift.support.errors import CovshiftError
+from covshift.support.pixels import PixelBatches, is_pixels
+
+_CHUNK = 64  # images at a time, where the data come as one tensor
 
 
 def call_model(model: AnyModel, batch: Any) -> Any:
@@ -40,6 +43,19 @@ def check_loader(loader: Any, chunk: int) -> Iterable[Any]:
     if not isinstance(loader, Iterable) or isinstance(loader, str | bytes):
         raise CovshiftError(f"expected a loader that gives batches of images, got {type(loader).__name__}")
     return loader
+
+
+def batches_of(model: object, loader: object) -> Iterable[Any]:
+    """Return the batches of a loader, or of one tensor; uint8 images go through the preprocessing of the model."""
+    if is_pixels(loader):
+        preprocess = getattr(model, "preprocess", None)
+        if not callable(preprocess):
+            raise CovshiftError(
+                "expected batches of the model's input, got uint8 images; give what open_model returns, which knows "
+                "its preprocessing, or normalise them first"
+            )
+        return PixelBatches(loader, preprocess, _CHUNK)
+    return check_loader(loader, _CHUNK)
 
 
 def device_of(model: AnyModel) -> torch.device:

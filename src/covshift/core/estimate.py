@@ -9,27 +9,28 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from covshift.core.calling import call_model, check_loader, device_of, to_device
+from covshift.core.calling import batches_of, call_model, device_of, to_device
+from covshift.core.finding import find_places
+from covshift.core.hooks import check_not_compiled
 from covshift.core.lockstep import Lockstep
 from covshift.core.moments import Meter, Moments, merge
-from covshift.core.places import NormLayer, Only, Patterns, check_not_compiled, find_layers, give_back
+from covshift.core.places import Only, Patterns, Place, give_back
 from covshift.core.ranks import least_of_ranks, over_ranks, sharing_failure
+from covshift.core.source import Source, anchors_of
 from covshift.core.statistics import Statistics, check_prior, fingerprint
 from covshift.core.turns import Turns
 from covshift.core.wrappers import AnyModel, unwrap
 from covshift.support.checks import check_flags, check_function, check_path
 from covshift.support.errors import CovshiftError
 from covshift.support.memory import free_memory, parse_bytes
-from covshift.support.pixels import PixelBatches, is_pixels
 from covshift.support.progress import progress_bar
-
-_CHUNK = 64  # images at a time, where the data come as one tensor
 
 
 def estimate(
     model: AnyModel,
     loader: Iterable[Any] | Tensor,
     *,
+    source: Source | None = None,
     exact: bool = True,
     prior: float = 0,
     memory: float | str | None = None,
@@ -57,6 +58,8 @@ def estimate(
             threads that call it meanwhile wait for that.
         loader: batches, as tensors, (images, labels, ...) tuples or mappings of keyword arguments; or one big tensor.
             With what `open_model` returns also uint8 images, NumPy NHWC or torch NCHW.
+        source: what clean images look like inside of this model, by `Source.measure`: then any network can be
+            estimated, at the places where it was measured. None for the statistics that the model holds.
         exact: whether the result is that of one giant batch.
         prior: N, how many images the source statistics count for (Eq. 3), where `exact`; the result is the mixture that
             the layers were normalised by. `adapt` with `Batch(prior)` does the same for a batch that fits in memory.
@@ -80,10 +83,10 @@ def estimate(
     check_flags(exact=exact, sync=sync, progress=progress)
     check_function(call, "call")
     check_function(collect, "collect")
-    batches = _batches(model, loader)
+    batches = batches_of(model, loader)
     module = unwrap(model)
     check_not_compiled(module)
-    measured = find_layers(module, layers, only)
+    measured = find_places(module, anchors_of(source, module), layers, only)
     check_prior(prior)
     if prior and not exact:
         raise CovshiftError("expected prior=0 with exact=False; mix() the result with the source statistics instead")
@@ -107,21 +110,9 @@ def estimate(
         raise CovshiftError("the loader gave no images that reach a normalisation layer: there is nothing to estimate")
     unseen = {layer.path: Moments(0, 0, layer.mean, layer.var) for layer in measured}
     chosen = {layer.path: layer.chosen(seen[layer.path]) for layer in measured if layer.path in seen}
-    result = Statistics(unseen | chosen, fingerprint(module))
-    return result.mix(Statistics(unseen, result.fingerprint), prior) if prior else result
-
-
-def _batches(model: object, loader: object) -> Iterable[Any]:
-    """Return the batches of a loader, or of one tensor; uint8 images go through the preprocessing of the model."""
-    if is_pixels(loader):
-        preprocess = getattr(model, "preprocess", None)
-        if not callable(preprocess):
-            raise CovshiftError(
-                "expected batches of the model's input, got uint8 images; give what open_model returns, which knows "
-                "its preprocessing, or normalise them first"
-            )
-        return PixelBatches(loader, preprocess, _CHUNK)
-    return check_loader(loader, _CHUNK)
+    anchors = None if source is None else unseen
+    result = Statistics(unseen | chosen, fingerprint(module), anchors)
+    return result.mix(Statistics(unseen, result.fingerprint, anchors), prior) if prior else result
 
 
 @contextmanager
@@ -143,7 +134,7 @@ def _borrowed(model: nn.Module) -> Iterator[Turns]:
 
 
 def _one_by_one(
-    layers: list[NormLayer],
+    layers: list[Place],
     runs: Iterable[Callable[[], None]],
     sync: bool,
     advance: Callable[[], None],
@@ -153,19 +144,20 @@ def _one_by_one(
     seen: dict[str, Moments] = {}
     meter = Meter()
 
-    def before(layer: NormLayer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def act(layer: Place, passing: Any) -> Any:
         if not turns.mine():
             turns.wait(layer.path)
-            return
-        batch = meter.measure(layer.path, layer.input(args, kwargs))
+            return None
+        batch = meter.measure(layer.path, layer.read(passing, meter.known))
         if batch.count > 1:
             layer.write(batch.mean, batch.var)
         else:
             layer.restore()  # a single value has no variance to be normalised by
         seen[layer.path] = merge(seen[layer.path], batch) if layer.path in seen else batch
+        return layer.finish(passing)
 
     device = layers[0].mean.device
-    handles = [layer.hook(before) for layer in layers]
+    handles = [handle for layer in layers for handle in layer.hook(act)]
     try:
         turns.drain(layer.module for layer in layers)
         with sharing_failure(device) if sync else nullcontext():

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from covshift.core.moments import Moments, mean_var, measure_rows
-from covshift.core.places import NormLayer
+from covshift.core.places import Place
 
 _LARGE = 1 << 17  # values: a group with this many is worth a call of its own
 
@@ -44,7 +44,7 @@ def _measure_each(x: Tensor, rows: int) -> tuple[Tensor, Tensor]:
     return centre, (var + spread).mean(1)
 
 
-def renormalise(x: Tensor, layer: NormLayer, groups: list[Moments], weights: Sequence[float | Tensor]) -> Tensor:
+def renormalise(x: Tensor, layer: Place, groups: list[Moments], weights: Sequence[float | Tensor]) -> Tensor:
     """Shift and scale each group so that the source statistics of `layer` finish the job.
 
     With μ̄, σ̄² mixed from the source and the group by Eq. 3, the layer gets (x - μ̄)·√((σ_s²+ε)/(σ̄²+ε)) + μ_s, and its

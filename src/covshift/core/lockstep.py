@@ -16,7 +16,7 @@ from greenlet import getcurrent, greenlet
 
 from covshift.core.moments import Meter, Moments, merge
 from covshift.core.parking import Held, Parking
-from covshift.core.places import NormLayer, give_back
+from covshift.core.places import Place, give_back
 from covshift.core.ranks import least_of_ranks, over_ranks, sharing_failure
 from covshift.core.statistics import target_weight
 from covshift.core.turns import Turns
@@ -46,7 +46,7 @@ class _Runner(greenlet):  # type: ignore[misc]
         self.autocast = autocast
         self.held = Held()
         self.meter = Meter()
-        self.layer: NormLayer | None = None
+        self.layer: Place | None = None
         self.moments: Moments | None = None
 
 
@@ -65,7 +65,7 @@ class Lockstep:
 
     def __init__(
         self,
-        layers: list[NormLayer],
+        layers: list[Place],
         memory: float,
         scratch: Path | None,
         sync: bool,
@@ -87,7 +87,7 @@ class Lockstep:
     def run(self, runs: Iterable[Callable[[], object]]) -> dict[str, Moments]:
         """Run all of `runs`, each a forward pass, to their ends; return what each layer saw."""
         with self._turns.held():
-            handles = [layer.hook(self._wait) for layer in self._layers]
+            handles = [handle for layer in self._layers for handle in layer.hook(self._wait)]
             try:
                 self._turns.drain(layer.module for layer in self._layers)
                 self._start_all(runs)
@@ -126,7 +126,7 @@ class Lockstep:
         position = min(waiting, default=len(self._layers))
         return least_of_ranks(position, self._device) if self._sync else position
 
-    def _settle(self, layer: NormLayer, moments: list[Moments]) -> None:
+    def _settle(self, layer: Place, moments: list[Moments]) -> None:
         """Take the statistics over all passes, which have arrived at the layer, and let the layer use these."""
         total = reduce(merge, moments, Moments(0, 0, layer.mean, layer.var))
         if self._sync:
@@ -153,18 +153,18 @@ class Lockstep:
             self.parking.park(runner.held)
         self._advance(1)
 
-    def _wait(self, layer: NormLayer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def _wait(self, layer: Place, passing: Any) -> Any:
         """Suspend the pass that has reached `layer` until all other passes have reached it."""
         if not self._turns.mine():
             self._turns.wait(layer.path)
-            return
+            return None
         runner = getcurrent()
         if not isinstance(runner, _Runner):
             raise CovshiftError(
                 f"layer {layer.path!r} is called outside of the passes that are estimated; let the loader give images "
                 "without calling the model, or use estimate(exact=False)"
             )
-        x = layer.input(args, kwargs)
         runner.layer = layer
-        runner.parent.switch(x)
+        runner.parent.switch(layer.read(passing, runner.meter.known))
         runner.layer = None
+        return layer.finish(passing)

@@ -66,6 +66,11 @@ class Meter:
         self._visited: set[str] = set()
 
     @property
+    def known(self) -> int | None:
+        """The number of images in the pass; None before it has reached any layer."""
+        return self._images
+
+    @property
     def used(self) -> bool:
         """Whether the pass has reached any layer."""
         return self._images is not None

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from covshift.core.auto import chance_of_batch, chance_of_groups, trust
 from covshift.core.moments import Moments, merge, widen
-from covshift.core.places import NormLayer
+from covshift.core.places import Place
 from covshift.core.statistics import Statistics, check_prior, target_weight
 from covshift.support.errors import CovshiftError, is_number
 
@@ -97,7 +97,7 @@ class Policy:
         """
         return batch
 
-    def weigh(self, place: NormLayer, seen: Moments, rows: Rows | None) -> float | Tensor:
+    def weigh(self, place: Place, seen: Moments, rows: Rows | None) -> float | Tensor:
         """Return how much `seen` counts against the source statistics of a layer, from 0 to 1: n/(N+n) in Eq. 3.
 
         Args:
@@ -122,7 +122,7 @@ class Policy:
 
     def export(self, memory: Memory, source: Statistics) -> Statistics:
         """Return the state that users save and swap: what each layer has seen, or its source statistics."""
-        return Statistics({**source, **memory.seen}, source.fingerprint)
+        return Statistics({**source, **memory.seen}, source.fingerprint, source.anchors)
 
     def resume(self, state: Statistics) -> Memory:
         """Return the memory that a state describes."""
@@ -164,7 +164,7 @@ class Batch(Policy):
         """Whether the source statistics count for everything."""
         return self.prior == math.inf
 
-    def weigh(self, place: NormLayer, seen: Moments, rows: Rows | None) -> float | Tensor:
+    def weigh(self, place: Place, seen: Moments, rows: Rows | None) -> float | Tensor:
         """Return n/(N+n), or for "auto" the share of the difference that chance does not explain."""
         if self.prior != "auto":
             return target_weight(seen.images, self.prior)
@@ -209,7 +209,7 @@ class Stream(Policy):
             return replace(batch, mean=widen(batch.mean), var=widen(batch.var))
         return merge(before, batch)
 
-    def weigh(self, place: NormLayer, seen: Moments, rows: Rows | None) -> float:
+    def weigh(self, place: Place, seen: Moments, rows: Rows | None) -> float:
         """Return n/(N+n), where n is the number of images that are remembered."""
         return target_weight(seen.images, self.prior)
 

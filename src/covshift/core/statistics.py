@@ -13,8 +13,11 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as to_safetensors
 from torch import Tensor, nn
 
+from covshift.core.applied import Applied, check_not_shared
+from covshift.core.finding import find_places, norm_modules
 from covshift.core.moments import Moments, merge, widen
-from covshift.core.places import Only, Patterns, find_layers, norm_modules
+from covshift.core.packing import pack, unpack
+from covshift.core.places import Only, Patterns, holds_statistics
 from covshift.core.wrappers import AnyModel, peel, unwrap
 from covshift.support.checks import check_kind, check_number, check_path
 from covshift.support.errors import CovshiftError, is_number, plural
@@ -29,19 +32,28 @@ class Statistics(Mapping[str, Moments]):
     A count of 0 means that no data was seen: the moments are then those that the model came with. So merging with
     `Statistics.of(model)` changes nothing, and a layer that was never called keeps what it had.
 
+    Attributes:
+        fingerprint: a digest of the architecture that they are of.
+        anchors: the measured source statistics that these are to be corrected to, by path; None if the layers are to be
+            corrected by the statistics that they hold.
+
     >>> net = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8)).eval()
     >>> Statistics.of(net)
     Statistics(1 layer, 8 channels, 0 images)
         1  8 channels  mean 0 ± 0  var 1 ± 0
     """
 
-    def __init__(self, layers: Mapping[str, Moments], fingerprint: str) -> None:
-        check_kind(layers, Mapping, "layers", "a mapping from layer paths to Moments")
-        for path, moments in layers.items():
-            check_kind(moments, Moments, f"layer {path!r}", "Moments")
+    def __init__(
+        self, layers: Mapping[str, Moments], fingerprint: str, anchors: Mapping[str, Moments] | None = None
+    ) -> None:
+        for each in (layers, {} if anchors is None else anchors):
+            check_kind(each, Mapping, "layers", "a mapping from layer paths to Moments")
+            for path, moments in each.items():
+                check_kind(moments, Moments, f"layer {path!r}", "Moments")
         check_kind(fingerprint, str, "fingerprint", "a text")
         self._layers = dict(layers)
         self.fingerprint = fingerprint
+        self.anchors = None if anchors is None else {path: anchors[path] for path in layers}
 
     def __getitem__(self, path: str) -> Moments:
         return self._layers[path]
@@ -63,25 +75,34 @@ class Statistics(Mapping[str, Moments]):
         modules = norm_modules(unwrap(model))
         return cls({path: _held_by(module) for path, module in modules.items()}, fingerprint(model))
 
-    def apply(self, model: AnyModel, *, layers: Patterns = None, only: Only = None) -> None:
+    def apply(self, model: AnyModel, *, layers: Patterns = None, only: Only = None) -> Applied:
         """Write these statistics into the layers of `model`, which stays an ordinary eval-mode model.
+
+        With `anchors`, a layer that holds no statistics has the correction folded into its weight and bias.
 
         Args:
             model: the model that the statistics were taken from, or another of the same architecture.
             layers: patterns of layer paths, e.g. "layer1.*", to write only to those.
             only: "mean" or "var" to write only that moment.
+
+        Returns:
+            An object whose `restore()` undoes this, bit for bit.
         """
         self.check_fits(model)
-        targets = [layer for layer in find_layers(model, layers, only) if layer.path in self]
-        self.check_values({layer.path: layer.mean.shape for layer in targets})
+        targets = [place for place in find_places(model, self.anchors, layers, only) if place.path in self]
+        self.check_values({place.path: place.mean.shape for place in targets})
+        check_not_shared(unwrap(model), targets)
         if not targets:
             raise CovshiftError(
                 f"these statistics are of {', '.join(self)}, and layers={layers!r} matches none of them"
             )
-        for layer in targets:
-            layer.check_holds(self[layer.path])
-        for layer in targets:
-            layer.write(self[layer.path].mean, self[layer.path].var)
+        for place in targets:
+            place.check_holds(self[place.path])
+        # A place that was not reached has nothing to be corrected.
+        targets = [place for place in targets if self.anchors is None or self[place.path].count]
+        for place in targets:
+            place.keep(self[place.path].mean, self[place.path].var)
+        return Applied(targets)
 
     def merge(self, other: "Statistics") -> "Statistics":
         """Return the statistics of both sets of images together, exactly, in any order.
@@ -91,7 +112,7 @@ class Statistics(Mapping[str, Moments]):
         True
         """
         self.check_same_layers(other)
-        return Statistics({path: merge(self[path], other[path]) for path in self}, self.fingerprint)
+        return Statistics({path: merge(self[path], other[path]) for path in self}, self.fingerprint, self.anchors)
 
     def mix(self, source: "Statistics", prior: float) -> "Statistics":
         """Return N/(N+n) source + n/(N+n) these (Eq. 3 of the paper), with N = `prior` and n = the images seen.
@@ -110,17 +131,16 @@ class Statistics(Mapping[str, Moments]):
             mean, var = (torch.lerp(widen(s), widen(t).to(s.device), weight) for s, t in pairs)
             return replace(target, mean=mean, var=var)
 
-        return Statistics({path: mixed(self[path], source[path]) for path in self}, self.fingerprint)
+        return Statistics({path: mixed(self[path], source[path]) for path in self}, self.fingerprint, self.anchors)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a statistics patch: a safetensors file of a few hundred kB."""
         target = check_path(path, "path")
-        tensors = {}
-        for name, moments in self.items():
-            counts = torch.tensor([moments.count, moments.images], dtype=torch.float64)
-            for part, tensor in zip(_PARTS, (counts, moments.mean, moments.var), strict=True):
-                tensors[f"{name}/{part}"] = tensor.detach().to("cpu", torch.float64).contiguous()
+        tensors = pack(self)
         metadata = {"format": _FORMAT, "fingerprint": self.fingerprint, "layers": json.dumps(list(self))}
+        if self.anchors is not None:
+            tensors |= pack(self.anchors, "anchor ")
+            metadata["anchored"] = "yes"
         with replacing(target) as file:
             file.write_bytes(to_safetensors(tensors, metadata))
 
@@ -135,17 +155,15 @@ class Statistics(Mapping[str, Moments]):
                 metadata = file.metadata() or {}
                 if metadata.get("format") != _FORMAT:
                     raise CovshiftError(f"{path} is a safetensors file but not a statistics patch of this version")
-                layers, fingerprint = {}, metadata["fingerprint"]
-                for name in json.loads(metadata["layers"]):
-                    counts, mean, var = (file.get_tensor(f"{name}/{part}") for part in _PARTS)
-                    if not all(part.is_floating_point() for part in (counts, mean, var)):
-                        raise ValueError(f"layer {name!r} has {counts.dtype}, {mean.dtype} and {var.dtype}")
-                    count, images = counts.tolist()
-                    layers[name] = Moments(count, images, mean, var)
+                fingerprint, names = metadata["fingerprint"], json.loads(metadata["layers"])
+                layers = unpack(file, names)
+                anchors = unpack(file, names, "anchor ") if "anchored" in metadata else None
         except (SafetensorError, OSError, LookupError, ValueError, TypeError, RecursionError) as error:
             raise CovshiftError(f"{path} is not a whole statistics patch ({error}); save it again") from error
-        statistics = cls(layers, fingerprint)
+        statistics = cls(layers, fingerprint, anchors)
         statistics.check_values()
+        if anchors is not None:
+            cls(anchors, fingerprint).check_values({path: moments.mean.shape for path, moments in layers.items()})
         return statistics
 
     def check_values(self, shapes: Mapping[str, torch.Size] | None = None) -> None:
@@ -187,6 +205,7 @@ class Statistics(Mapping[str, Moments]):
         return (
             self.fingerprint == other.fingerprint
             and self.keys() == other.keys()
+            and (self.anchors is None) == (other.anchors is None)
             and all(
                 (a.count, a.images) == (b.count, b.images) and close(a.mean, b.mean) and close(a.var, b.var)
                 for a, b in ((self[path], other[path]) for path in self)
@@ -196,8 +215,8 @@ class Statistics(Mapping[str, Moments]):
     def check_fits(self, model: AnyModel) -> None:
         """Raise a `CovshiftError` if these are statistics of another architecture."""
         if self.fingerprint != fingerprint(model):
-            held = Statistics.of(model)
-            theirs, ours = _summary(self), _summary(held)
+            held = any(map(holds_statistics, unwrap(model).modules()))
+            theirs, ours = _summary(self), _summary(Statistics.of(model)) if held else "no layers with statistics"
             alike = "the same layers, but other parameters" if theirs == ours else ours
             raise CovshiftError(f"these statistics are of another model: they are of {theirs}, this model has {alike}")
 
@@ -221,9 +240,6 @@ class Statistics(Mapping[str, Moments]):
         if len(rows) > 8:
             rows[4:-3] = [f"    ... {len(rows) - 7} more"]
         return "\n".join([head, *rows])
-
-
-_PARTS = ("counts", "mean", "var")
 
 
 def fingerprint(model: AnyModel) -> str:

@@ -6,8 +6,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from covshift.core.finding import find_layers
 from covshift.core.moments import Moments, measure, merge, widen
-from covshift.core.places import NormLayer, find_layers
+from covshift.core.places import Place
 
 _FLOOR = 0.01  # of the mean variance: a channel that is almost dead would drown all others
 
@@ -36,14 +37,14 @@ def first_layer(model: nn.Module, inputs: Iterable[Tensor]) -> Fit | None:
     Returns:
         None where no layer that holds statistics is reached.
     """
-    seen: list[tuple[NormLayer, Moments]] = []
+    seen: list[tuple[Place, Moments]] = []
 
-    def before(layer: NormLayer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        x = layer.input(args, kwargs)
+    def act(layer: Place, passing: Any) -> None:
+        x = layer.read(passing)
         seen.append((layer, measure(x, len(x))))
         raise _Enough
 
-    handles = [layer.hook(before) for layer in find_layers(model)]
+    handles = [handle for layer in find_layers(model) for handle in layer.hook(act)]
     try:
         with torch.inference_mode():
             for batch in inputs:
@@ -62,7 +63,7 @@ def first_layer(model: nn.Module, inputs: Iterable[Tensor]) -> Fit | None:
     return Fit(layer.path, _distance(layer, target))
 
 
-def _distance(layer: NormLayer, target: Moments) -> float:
+def _distance(layer: Place, target: Moments) -> float:
     var = widen(layer.var)
     scale = var + _FLOOR * var.mean()
     offset = (widen(target.mean) - widen(layer.mean)).square()

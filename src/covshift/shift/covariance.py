@@ -8,8 +8,10 @@ import torch
 from torch import Tensor
 
 from covshift.core.calling import call_model, check_loader
+from covshift.core.finding import find_layers
+from covshift.core.hooks import check_not_compiled
 from covshift.core.moments import widen
-from covshift.core.places import NormLayer, Patterns, check_not_compiled, find_layers, not_finite
+from covshift.core.places import Patterns, Place, not_finite
 from covshift.core.statistics import Statistics, fingerprint
 from covshift.core.wrappers import AnyModel, unwrap
 from covshift.support.checks import check_kind
@@ -85,14 +87,14 @@ def covariances(
     everything, wanted = find_layers(model), find_layers(model, layers)
     sums = {layer.path: _Sum() for layer in wanted}
 
-    def before(layer: NormLayer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        sums[layer.path].add(layer.input(args, kwargs))
+    def act(layer: Place, passing: Any) -> None:
+        sums[layer.path].add(layer.read(passing))
 
     handles = []
     try:
         if statistics is not None:
             statistics.apply(model)
-        handles = [layer.hook(before) for layer in wanted]
+        handles = [handle for layer in wanted for handle in layer.hook(act)]
         with torch.inference_mode():
             for batch in batches:
                 call_model(model, batch)

@@ -1,0 +1,221 @@
+"""`Source`: what clean images look like inside of a model, measured without labels; makes any network adaptable."""
+
+import json
+import os
+from collections.abc import Callable, Iterable, Mapping, Sized
+from typing import Any, Self
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save as to_safetensors
+from torch import Tensor, nn
+
+from covshift.core.calling import batches_of, call_model
+from covshift.core.finding import choose_places, find_places
+from covshift.core.hooks import check_not_compiled
+from covshift.core.moments import Meter, Moments, measure_rows, merge, widen
+from covshift.core.packing import pack, unpack
+from covshift.core.places import Patterns, Place, not_finite
+from covshift.core.ranks import over_ranks
+from covshift.core.statistics import Statistics, digest, fingerprint
+from covshift.core.wrappers import AnyModel, unwrap
+from covshift.support.checks import check_flags, check_function, check_kind, check_path
+from covshift.support.errors import CovshiftError, plural
+from covshift.support.files import replacing
+from covshift.support.progress import progress_bar
+
+FEWEST = 8
+"""The least number of images that a source is measured on."""
+
+_FORMAT = "covshift source 1"
+_SPREAD = "spread"
+
+
+class Source:
+    """The statistics of clean images at the places of a model; made by `measure`, used by `adapt` and `estimate`.
+
+    Attributes:
+        statistics: count, mean and variance at each place, by path.
+        spread: how much the mean of one image varies from image to image (a variance), by path.
+        digest: the SHA-256 of the model that it was measured on, which is the only one that it fits.
+        measured: whether it was measured; if not, it is what the model's normalisation layers hold.
+
+    >>> net = nn.Sequential(nn.Conv2d(3, 8, 3), nn.GroupNorm(2, 8)).eval()
+    >>> source = Source.measure(net, torch.rand(100, 3, 8, 8))
+    >>> source
+    Source(1 place, 8 channels, 100 images)
+    """
+
+    def __init__(self, statistics: Statistics, spread: Mapping[str, Tensor], digest: str, *, measured: bool) -> None:
+        self.statistics = statistics
+        self.spread = dict(spread)
+        self.digest = digest
+        self.measured = measured
+
+    @classmethod
+    def of(cls, model: AnyModel) -> Self:
+        """Return the source that a model holds itself: the training statistics of its BatchNorm layers."""
+        return cls(Statistics.of(model), {}, digest(model), measured=False)
+
+    @classmethod
+    def measure(
+        cls,
+        model: AnyModel,
+        loader: Iterable[Any] | Tensor,
+        *,
+        places: Patterns = "auto",
+        call: Callable[[nn.Module, Any], Any] | None = None,
+        sync: bool = True,
+        progress: bool = True,
+    ) -> Self:
+        """Measure a source on clean images, in one pass; labels are not used.
+
+        Args:
+            model: a model in eval mode, or what `open_model` returns; it is as before when this returns or raises.
+            loader: batches of clean images, some hundreds in all, in the forms that `estimate` takes.
+            places: where to measure. "auto" chooses by the kind of network; patterns of layer paths, such as
+                "blocks.*.norm1", choose by hand.
+            call: how to call the model on a batch, as for `estimate`.
+            sync: whether ranks of `torch.distributed` measure one set together, each with its own part of it.
+            progress: whether to show a progress bar when this takes long.
+        """
+        check_flags(sync=sync, progress=progress)
+        check_function(call, "call")
+        batches = batches_of(model, loader)
+        module = unwrap(model)
+        check_not_compiled(module)
+        chosen = choose_places(module, places)
+        nothing = {
+            path: Moments(0, 0, torch.zeros(channels), torch.zeros(channels)) for path, channels in chosen.items()
+        }
+        found = find_places(module, nothing)
+        seen, means = _look(module, found, batches, call or call_model, progress)
+        if sync:
+            seen = {place.path: over_ranks(seen.get(place.path, _nothing(place))) for place in found}
+            means = {place.path: over_ranks(means.get(place.path, _nothing(place))) for place in found}
+        seen = {path: moments for path, moments in seen.items() if moments.count}
+        _check(seen)
+        images = max(moments.images for moments in seen.values())
+        if images < FEWEST:
+            raise CovshiftError(
+                f"expected at least {FEWEST} clean images to measure a source on, got {images:g}; hundreds are best"
+            )
+        statistics = Statistics(seen, fingerprint(module))
+        return cls(statistics, {path: means[path].var for path in seen}, digest(module), measured=True)
+
+    def anchors(self, model: AnyModel) -> dict[str, Moments] | None:
+        """Return the source statistics of each place by path; None if they are those that the model holds.
+
+        Raises a `CovshiftError` for another model than the one that this was measured on.
+        """
+        if digest(model) != self.digest:
+            raise CovshiftError(
+                "this source was measured on another model, or on other weights than the model has now; measure it "
+                "again with Source.measure(model, loader)"
+            )
+        return dict(self.statistics) if self.measured else None
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the source to a safetensors file of a few hundred kB."""
+        target = check_path(path, "path")
+        tensors = pack(self.statistics)
+        tensors |= {f"{name}/{_SPREAD}": tensor.cpu().double().contiguous() for name, tensor in self.spread.items()}
+        metadata = {
+            "format": _FORMAT,
+            "fingerprint": self.statistics.fingerprint,
+            "digest": self.digest,
+            "measured": json.dumps(self.measured),
+            "places": json.dumps(list(self.statistics)),
+        }
+        with replacing(target) as file:
+            file.write_bytes(to_safetensors(tensors, metadata))
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """Read a source that `save` wrote."""
+        path = check_path(path, "path")
+        if not path.is_file():
+            raise CovshiftError(f"there is no source at {path}")
+        try:
+            with safe_open(path, framework="pt") as file:
+                metadata = file.metadata() or {}
+                if metadata.get("format") != _FORMAT:
+                    raise CovshiftError(f"{path} is a safetensors file but not a source of this version")
+                names, measured = json.loads(metadata["places"]), json.loads(metadata["measured"]) is True
+                statistics = Statistics(unpack(file, names), metadata["fingerprint"])
+                spread = {name: file.get_tensor(f"{name}/{_SPREAD}") for name in names if measured}
+                of_model = metadata["digest"]
+        except (SafetensorError, OSError, LookupError, ValueError, TypeError, RecursionError) as error:
+            raise CovshiftError(f"{path} is not a whole source ({error}); save it again") from error
+        statistics.check_values()
+        for name, tensor in spread.items():
+            if tensor.shape != statistics[name].mean.shape or not (tensor >= 0).all() or not tensor.isfinite().all():
+                raise CovshiftError(f"expected finite spreads from 0 for {name!r}, got others; save the source again")
+        return cls(statistics, spread, of_model, measured=measured)
+
+    def __repr__(self) -> str:
+        channels = sum(len(moments.mean) for moments in self.statistics.values())
+        places = plural(len(self.statistics), "place")
+        images = f"{self.statistics.images:g} images" if self.measured else "as the model holds it"
+        return f"Source({places}, {plural(channels, 'channel')}, {images})"
+
+
+def anchors_of(source: Source | None, model: AnyModel) -> dict[str, Moments] | None:
+    """Return the anchors of a source that the user has given, after checking that it is one of this model."""
+    if source is None:
+        return None
+    check_kind(source, Source, "source", "a Source")
+    return source.anchors(model)
+
+
+def _look(
+    model: nn.Module,
+    places: list[Place],
+    batches: Iterable[Any],
+    call: Callable[[nn.Module, Any], Any],
+    progress: bool,
+) -> tuple[dict[str, Moments], dict[str, Moments]]:
+    """Return the moments of what passes each place, and those of the means of single images."""
+    seen: dict[str, Moments] = {}
+    means: dict[str, Moments] = {}
+    meter = Meter()
+
+    def act(place: Place, passing: Any) -> None:
+        x = place.read(passing, meter.known)
+        batch = meter.measure(place.path, x)
+        seen[place.path] = merge(seen[place.path], batch) if place.path in seen else batch
+        if batch.images:
+            rows = of_images(measure_rows(x)[0], meter.images(x))
+            each = Moments(len(rows), len(rows), rows.mean(0), rows.var(0, correction=0))
+            means[place.path] = merge(means[place.path], each) if place.path in means else each
+
+    total = len(batches) if isinstance(batches, Sized) else None
+    handles = [handle for place in places for handle in place.hook(act)]
+    try:
+        with torch.inference_mode(), progress_bar("measuring the source", total, enabled=progress) as advance:
+            for batch in batches:
+                meter = Meter()
+                call(model, batch)
+                advance(1)
+    finally:
+        for handle in handles:
+            handle.remove()
+    return seen, means
+
+
+def of_images(rows: Tensor, images: int) -> Tensor:
+    """Return the mean over the rows of each image, [images, channels]; where rows are not images, the rows."""
+    rows = widen(rows)
+    return rows.unflatten(0, (images, -1)).mean(1) if len(rows) > images and len(rows) % images == 0 else rows
+
+
+def _nothing(place: Place) -> Moments:
+    return Moments(0, 0, torch.zeros_like(place.mean), torch.zeros_like(place.var))
+
+
+def _check(seen: Mapping[str, Moments]) -> None:
+    if not seen:
+        raise CovshiftError("the loader gave no images that reach a place of the model: there is nothing to measure")
+    for path, moments in seen.items():
+        if not (moments.mean.isfinite() & moments.var.isfinite()).all():
+            raise not_finite(path)
