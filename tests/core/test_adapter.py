@@ -144,7 +144,7 @@ def test_a_stream_sees_what_one_batch_would(sizes):
             for batch in x.split(sizes):
                 model(batch)
             seen, held = adapter.state, Statistics.of(model)
-            source = adapter._layers[0]
+            source = adapter._places[0]
     torch.testing.assert_close(seen["stem.1"].mean, saw["stem.1"][0], rtol=1e-9, atol=1e-12)
     torch.testing.assert_close(seen["stem.1"].var, saw["stem.1"][1], rtol=1e-9, atol=1e-12)
     assert seen.images == 12

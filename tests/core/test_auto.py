@@ -8,9 +8,9 @@ from torch import nn
 import covshift
 from covshift import Batch, CovshiftError, Stream
 from covshift.core.auto import MOST, chance_of_batch, chance_of_groups, trust
+from covshift.core.finding import find_layers
 from covshift.core.groups import measure_groups
 from covshift.core.moments import measure
-from covshift.core.places import find_layers
 
 AUTO = Batch(prior="auto")
 

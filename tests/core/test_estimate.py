@@ -11,9 +11,9 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import covshift
 from covshift import CovshiftError, Statistics
+from covshift.core.finding import find_layers
 from covshift.core.lockstep import Lockstep
 from covshift.core.parking import Held, Parking
-from covshift.core.places import find_layers
 from covshift.support.memory import parse_bytes
 
 SMALL = 200_000  # bytes: forces spilling

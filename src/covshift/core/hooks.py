@@ -1,17 +1,14 @@
 """Hooks of ours on the modules of a model, and the models that hooks cannot serve."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 from torch import nn
 
 from covshift.support.errors import CovshiftError
 
-if TYPE_CHECKING:
-    from covshift.core.places import Place
-
-Act = Callable[["Place", Any], Any]
-"""What is done at a place: called with it and with what passes there; returns a replacement for that, or None."""
+Act = Callable[[Any, Any], Any]
+"""What is done at a `Place`: called with it and with what passes there; returns a replacement for that, or None."""
 
 
 class Hook:
@@ -21,7 +18,7 @@ class Hook:
         owner: the object whose method the hook runs, if it runs a method.
     """
 
-    def __init__(self, place: "Place", act: Act) -> None:
+    def __init__(self, place: object, act: Act) -> None:
         self._place = place
         self._act = act
         self.owner: object = getattr(act, "__self__", None)
