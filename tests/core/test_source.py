@@ -253,9 +253,7 @@ def test_shared_weights_are_not_folded():
     model[2] = nn.Conv2d(8, 8, 3)
     model.append(nn.Identity())
     model[6].register_parameter("weight", model[0].weight)
-    target = covshift.estimate(
-        model, images(10, dtype=torch.float32), source=Source.measure(model, images(10, dtype=torch.float32))
-    )
+    target = covshift.estimate(model, x, source=Source.measure(model, x))
     before = snapshot(model)
     with pytest.raises(CovshiftError, match="'0' shares its weight with another layer"):
         target.apply(model)
@@ -263,6 +261,7 @@ def test_shared_weights_are_not_folded():
     target.apply(model, layers="2").restore()
 
 
+OTHER = "measured on another model"
 WRONG_SOURCES = {
     "of another network": (
         lambda model: Source.measure(bare().double().eval(), images(12)),
