@@ -81,8 +81,7 @@ class Adapter:
         if state.fingerprint != self._fingerprint or state.keys() != {layer.path for layer in self._layers}:
             raise CovshiftError("this state is of another model, or of other layers than the ones adapted here")
         state.check_values({layer.path: layer.mean.shape for layer in self._layers})
-        devices = {layer.path: layer.mean.device for layer in self._layers}
-        self._restart(replace(memory, seen={path: seen.to(devices[path]) for path, seen in memory.seen.items()}))
+        self._restart(memory.to({layer.path: layer.mean.device for layer in self._layers}))
 
     def reset(self) -> None:
         """Forget what was seen and return to the source statistics; the adapter stays attached."""
@@ -212,8 +211,12 @@ class Adapter:
         """Add what a pass saw to the memory, unless it was not finite."""
         # All layers are checked together: on a GPU each check would have to wait for the device.
         if ended.variances and not torch.cat([var.flatten() for _, var in ended.variances]).isfinite().all():
-            self._rewind()
-            raise not_finite(next(path for path, var in ended.variances if not var.isfinite().all()))
+            problem = not_finite(next(path for path, var in ended.variances if not var.isfinite().all()))
+            try:
+                self._rewind()
+            except Exception as error:  # of a policy that weighs by rows also where there are none
+                raise problem from error
+            raise problem
         self._reached = self._reached or ended.meter.used
         if not self._reached:
             raise _nothing_reached(self._layers)

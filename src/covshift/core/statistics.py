@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from covshift.core.moments import Moments, merge, widen
 from covshift.core.places import Only, Patterns, find_layers, norm_modules
 from covshift.core.wrappers import AnyModel, peel, unwrap
-from covshift.support.checks import check_kind, check_number, check_path
+from covshift.support.checks import check_dense, check_kind, check_number, check_path
 from covshift.support.errors import CovshiftError, is_number, plural
 from covshift.support.files import replacing
 
@@ -29,19 +29,31 @@ class Statistics(Mapping[str, Moments]):
     A count of 0 means that no data was seen: the moments are then those that the model came with. So merging with
     `Statistics.of(model)` changes nothing, and a layer that was never called keeps what it had.
 
+    Attributes:
+        fingerprint: the digest of the architecture that they belong to.
+        notes: tensors by name that a policy of one's own keeps beside the moments; part of a state and of its file, and
+            not of what `merge` and `mix` return.
+
     >>> net = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8)).eval()
     >>> Statistics.of(net)
     Statistics(1 layer, 8 channels, 0 images)
         1  8 channels  mean 0 ± 0  var 1 ± 0
     """
 
-    def __init__(self, layers: Mapping[str, Moments], fingerprint: str) -> None:
+    def __init__(
+        self, layers: Mapping[str, Moments], fingerprint: str, notes: Mapping[str, Tensor] | None = None
+    ) -> None:
         check_kind(layers, Mapping, "layers", "a mapping from layer paths to Moments")
         for path, moments in layers.items():
             check_kind(moments, Moments, f"layer {path!r}", "Moments")
         check_kind(fingerprint, str, "fingerprint", "a text")
+        check_kind(notes, (Mapping, type(None)), "notes", "a mapping from names to tensors")
+        for name, note in (notes or {}).items():
+            check_kind(note, Tensor, f"note {name!r}", "a tensor")
+            check_dense(note, f"note {name!r}")
         self._layers = dict(layers)
         self.fingerprint = fingerprint
+        self.notes = {name: note.detach().clone() for name, note in (notes or {}).items()}
 
     def __getitem__(self, path: str) -> Moments:
         return self._layers[path]
@@ -121,6 +133,9 @@ class Statistics(Mapping[str, Moments]):
             for part, tensor in zip(_PARTS, (counts, moments.mean, moments.var), strict=True):
                 tensors[f"{name}/{part}"] = tensor.detach().to("cpu", torch.float64).contiguous()
         metadata = {"format": _FORMAT, "fingerprint": self.fingerprint, "layers": json.dumps(list(self))}
+        if self.notes:
+            tensors |= {f"{name}/note": note.cpu().contiguous() for name, note in self.notes.items()}
+            metadata["notes"] = json.dumps(list(self.notes))
         with replacing(target) as file:
             file.write_bytes(to_safetensors(tensors, metadata))
 
@@ -142,9 +157,10 @@ class Statistics(Mapping[str, Moments]):
                         raise ValueError(f"layer {name!r} has {counts.dtype}, {mean.dtype} and {var.dtype}")
                     count, images = counts.tolist()
                     layers[name] = Moments(count, images, mean, var)
+                notes = {name: file.get_tensor(f"{name}/note") for name in json.loads(metadata.get("notes", "[]"))}
         except (SafetensorError, OSError, LookupError, ValueError, TypeError, RecursionError) as error:
             raise CovshiftError(f"{path} is not a whole statistics patch ({error}); save it again") from error
-        statistics = cls(layers, fingerprint)
+        statistics = cls(layers, fingerprint, notes)
         statistics.check_values()
         return statistics
 
@@ -187,6 +203,8 @@ class Statistics(Mapping[str, Moments]):
         return (
             self.fingerprint == other.fingerprint
             and self.keys() == other.keys()
+            and self.notes.keys() == other.notes.keys()
+            and all(torch.equal(note, other.notes[name].to(note.device)) for name, note in self.notes.items())
             and all(
                 (a.count, a.images) == (b.count, b.images) and close(a.mean, b.mean) and close(a.var, b.var)
                 for a, b in ((self[path], other[path]) for path in self)
