@@ -11,8 +11,8 @@ from torch.nn import functional
 
 import covshift
 from covshift import Batch, CovshiftError, Statistics, Stream
+from covshift.core.identity import digest
 from covshift.core.moments import Moments
-from covshift.core.statistics import digest
 
 COPIES = {"deepcopy": copy.deepcopy, "pickle": pickle.dumps, "torch.save": lambda model: torch.save(model, "unused")}
 

@@ -16,8 +16,8 @@ import covshift
 from covshift import Batch, CovshiftError, Policy, Statistics, Stream
 from covshift.core import adapter as adapter_module
 from covshift.core.calling import call_model, device_of, logits_of
+from covshift.core.identity import digest, fingerprint
 from covshift.core.policies import Memory
-from covshift.core.statistics import digest, fingerprint
 
 
 class Fixed(Policy):
@@ -74,6 +74,46 @@ def test_a_policy_sees_the_answers_at_the_end_of_a_pass():
             model.stem(x)  # a part alone has no answers
             assert torch.equal(adapter._memory.notes["answers"], torch.bincount(answers, minlength=4))
             assert adapter.state.images == 16
+
+
+def test_a_state_holds_what_a_policy_keeps_for_itself(tmp_path):
+    model, x = tiny(), images(12)
+    with torch.no_grad(), covshift.adapt(model, Judging(prior=4)) as adapter:
+        model(x[:5])
+        first = adapter.state
+        kept = first.notes["answers"].clone()
+        first.save(tmp_path / "state")
+        want = model(x[5:])
+        last = adapter.state
+        assert last.notes["answers"].sum() == 12
+        for state in (first, Statistics.load(tmp_path / "state")):
+            adapter.state = state
+            assert torch.equal(model(x[5:]), want)
+            assert adapter.state == last
+        assert torch.equal(first.notes["answers"], kept)
+        assert first == Statistics.load(tmp_path / "state") != Statistics(dict(first), first.fingerprint)
+        adapter.reset()
+        assert not adapter.state.notes
+
+
+class ByRows(Stream):
+    """A stream whose weight is that of the rows, which it forgets are not always there."""
+
+    def weigh(self, place, seen, rows):
+        return float(rows.images > 0) / 2
+
+
+def test_a_policy_that_needs_rows_does_not_hide_what_went_wrong():
+    model, x = tiny(), images(4)
+    before = snapshot(model)
+    with torch.no_grad(), covshift.adapt(model, ByRows()) as adapter:
+        model(x)
+        with pytest.raises(CovshiftError, match="NaN") as raised:
+            model(x * math.nan)
+        assert isinstance(raised.value.__cause__, AttributeError)
+        assert adapter.state.images == 4
+        assert model(x).isfinite().all()
+    assert_same(before, model)
 
 
 def test_adapter_knows_no_policy_by_name():

@@ -15,7 +15,8 @@ from safetensors.torch import load as from_safetensors
 from safetensors.torch import save as to_safetensors
 
 import covshift
-from covshift.core.statistics import Statistics, digest
+from covshift.core.identity import digest
+from covshift.core.statistics import Statistics
 from covshift.data import open_data
 from covshift.data.condition import CLEAN
 from covshift.models.builtin import WEIGHTS, open_weights

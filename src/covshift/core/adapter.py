@@ -18,12 +18,13 @@ from torch import Tensor, nn
 from covshift.core.finding import find_places
 from covshift.core.groups import measure_groups, renormalise, rows_of
 from covshift.core.hooks import check_not_compiled, hooks_on, refuse_to_copy
+from covshift.core.identity import fingerprint
 from covshift.core.moments import Meter, Moments, merge
 from covshift.core.places import Only, Patterns, Place, give_back, mix_all, not_finite, one_value
 from covshift.core.policies import Memory, Policy, Rows, check_policy
 from covshift.core.ranks import over_ranks
 from covshift.core.source import Source, anchors_of
-from covshift.core.statistics import Statistics, fingerprint
+from covshift.core.statistics import Statistics
 from covshift.core.turns import Turns
 from covshift.core.wrappers import AnyModel, module_of, unwrap
 from covshift.support.errors import CovshiftError, is_number, plural
@@ -66,7 +67,7 @@ class Adapter:
         """
         source = {place.path: Moments(0, 0, place.mean.clone(), place.var.clone()) for place in self._places}
         anchors = None if self._source is None else source
-        return self.policy.export(self._memory, Statistics(source, self._fingerprint, anchors))
+        return self.policy.export(self._memory, Statistics(source, self._fingerprint, anchors=anchors))
 
     @state.setter
     def state(self, state: Statistics) -> None:
@@ -74,8 +75,7 @@ class Adapter:
         if state.fingerprint != self._fingerprint or state.keys() != {place.path for place in self._places}:
             raise CovshiftError("this state is of another model, or of other layers than the ones adapted here")
         state.check_values({place.path: place.mean.shape for place in self._places})
-        devices = {place.path: place.mean.device for place in self._places}
-        self._restart(replace(memory, seen={path: seen.to(devices[path]) for path, seen in memory.seen.items()}))
+        self._restart(memory.to({place.path: place.mean.device for place in self._places}))
 
     def reset(self) -> None:
         """Forget what was seen and return to the source statistics; the adapter stays attached."""
@@ -204,8 +204,12 @@ class Adapter:
         """Add what a pass saw to the memory, unless it was not finite."""
         # All layers are checked together: on a GPU each check would have to wait for the device.
         if ended.variances and not torch.cat([var.flatten() for _, var in ended.variances]).isfinite().all():
-            self._rewind()
-            raise not_finite(next(path for path, var in ended.variances if not var.isfinite().all()))
+            problem = not_finite(next(path for path, var in ended.variances if not var.isfinite().all()))
+            try:
+                self._rewind()
+            except Exception as error:  # of a policy that weighs by rows also where there are none
+                raise problem from error
+            raise problem
         self._reached = self._reached or ended.meter.used
         if not self._reached:
             raise _nothing_reached(self._places)

@@ -12,12 +12,13 @@ from torch import Tensor, nn
 from covshift.core.calling import batches_of, call_model, device_of, to_device
 from covshift.core.finding import find_places
 from covshift.core.hooks import check_not_compiled
+from covshift.core.identity import fingerprint
 from covshift.core.lockstep import Lockstep
 from covshift.core.moments import Meter, Moments, merge
 from covshift.core.places import Only, Patterns, Place, give_back
 from covshift.core.ranks import least_of_ranks, over_ranks, sharing_failure
 from covshift.core.source import Source, anchors_of
-from covshift.core.statistics import Statistics, check_prior, fingerprint
+from covshift.core.statistics import Statistics, check_prior
 from covshift.core.turns import Turns
 from covshift.core.wrappers import AnyModel, unwrap
 from covshift.support.checks import check_flags, check_function, check_path
@@ -111,8 +112,8 @@ def estimate(
     unseen = {layer.path: Moments(0, 0, layer.mean, layer.var) for layer in measured}
     chosen = {layer.path: layer.chosen(seen[layer.path]) for layer in measured if layer.path in seen}
     anchors = None if source is None else unseen
-    result = Statistics(unseen | chosen, fingerprint(module), anchors)
-    return result.mix(Statistics(unseen, result.fingerprint, anchors), prior) if prior else result
+    result = Statistics(unseen | chosen, fingerprint(module), anchors=anchors)
+    return result.mix(Statistics(unseen, result.fingerprint, anchors=anchors), prior) if prior else result
 
 
 @contextmanager

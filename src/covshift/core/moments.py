@@ -1,9 +1,12 @@
 """The first two moments of a layer's input: measured on a batch, merged without cancellation."""
 
 from dataclasses import dataclass, replace
+from numbers import Real
 
 import torch
 from torch import Tensor
+
+from covshift.support.checks import check_kind
 
 _HALF = (torch.float16, torch.bfloat16)
 _PIECE = 1 << 19  # values
@@ -25,6 +28,12 @@ class Moments:
     images: float
     mean: Tensor
     var: Tensor
+
+    def __post_init__(self) -> None:
+        for name in ("count", "images"):
+            check_kind(getattr(self, name), Real, name, "a number")
+        for name in ("mean", "var"):
+            check_kind(getattr(self, name), Tensor, name, "a tensor")
 
     def __repr__(self) -> str:
         return f"Moments(count={self.count:g}, images={self.images:g}, channels={self.mean.numel()})"

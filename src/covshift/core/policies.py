@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, Literal
 
+import torch
 from torch import Tensor
 
 from covshift.core.auto import chance_of_batch, chance_of_groups, trust
@@ -20,11 +21,17 @@ class Memory:
 
     Attributes:
         seen: the moments of what each layer has seen, by path.
-        notes: tensors that a policy keeps for itself.
+        notes: tensors that a policy keeps for itself, by name; `adapter.state` holds them, too.
     """
 
     seen: Mapping[str, Moments] = field(default_factory=dict)
     notes: Mapping[str, Tensor] = field(default_factory=dict)
+
+    def to(self, devices: Mapping[str, torch.device]) -> "Memory":
+        """Return a copy with the moments of each layer on its own device, and notes on that of the first layer."""
+        seen = {path: moments.to(devices[path]) for path, moments in self.seen.items()}
+        first = next(iter(devices.values()))
+        return replace(self, seen=seen, notes={name: note.to(first, copy=True) for name, note in self.notes.items()})
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +129,8 @@ class Policy:
 
     def export(self, memory: Memory, source: Statistics) -> Statistics:
         """Return the state that users save and swap: what each layer has seen, or its source statistics."""
-        return Statistics({**source, **memory.seen}, source.fingerprint, source.anchors)
+        seen = {**source, **memory.seen}
+        return Statistics(seen, source.fingerprint, anchors=source.anchors, notes=memory.notes)
 
     def resume(self, state: Statistics) -> Memory:
         """Return the memory that a state describes."""
@@ -133,7 +141,7 @@ class Policy:
             )
         if not isinstance(state, Statistics):
             raise CovshiftError(f"expected a state, as adapter.state returns it, got {type(state).__name__}")
-        return Memory({path: moments for path, moments in state.items() if moments.count})
+        return Memory({path: moments for path, moments in state.items() if moments.count}, state.notes)
 
 
 @dataclass(frozen=True)

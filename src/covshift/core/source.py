@@ -13,11 +13,12 @@ from torch import Tensor, nn
 from covshift.core.calling import batches_of, call_model
 from covshift.core.finding import choose_places, find_places
 from covshift.core.hooks import check_not_compiled
+from covshift.core.identity import digest, fingerprint
 from covshift.core.moments import Meter, Moments, measure_rows, merge, widen
 from covshift.core.packing import pack, unpack
 from covshift.core.places import Patterns, Place, not_finite
 from covshift.core.ranks import over_ranks
-from covshift.core.statistics import Statistics, digest, fingerprint
+from covshift.core.statistics import Statistics
 from covshift.core.wrappers import AnyModel, unwrap
 from covshift.support.checks import check_flags, check_function, check_kind, check_path
 from covshift.support.errors import CovshiftError, plural

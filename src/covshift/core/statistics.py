@@ -1,6 +1,5 @@
 """`Statistics`: what the normalisation layers of a model hold, or what they have seen of a domain."""
 
-import hashlib
 import json
 import math
 import os
@@ -15,11 +14,12 @@ from torch import Tensor, nn
 
 from covshift.core.applied import Applied, check_not_shared
 from covshift.core.finding import find_places, norm_modules
+from covshift.core.identity import fingerprint
 from covshift.core.moments import Moments, merge, widen
 from covshift.core.packing import pack, unpack
 from covshift.core.places import Only, Patterns, holds_statistics
-from covshift.core.wrappers import AnyModel, peel, unwrap
-from covshift.support.checks import check_kind, check_number, check_path
+from covshift.core.wrappers import AnyModel, unwrap
+from covshift.support.checks import check_dense, check_kind, check_number, check_path
 from covshift.support.errors import CovshiftError, is_number, plural
 from covshift.support.files import replacing
 
@@ -36,6 +36,8 @@ class Statistics(Mapping[str, Moments]):
         fingerprint: a digest of the architecture that they are of.
         anchors: the measured source statistics that these are to be corrected to, by path; None if the layers are to be
             corrected by the statistics that they hold.
+        notes: tensors by name that a policy of one's own keeps beside the moments; part of a state and of its file, and
+            not of what `merge` and `mix` return.
 
     >>> net = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8)).eval()
     >>> Statistics.of(net)
@@ -44,16 +46,26 @@ class Statistics(Mapping[str, Moments]):
     """
 
     def __init__(
-        self, layers: Mapping[str, Moments], fingerprint: str, anchors: Mapping[str, Moments] | None = None
+        self,
+        layers: Mapping[str, Moments],
+        fingerprint: str,
+        *,
+        anchors: Mapping[str, Moments] | None = None,
+        notes: Mapping[str, Tensor] | None = None,
     ) -> None:
         for each in (layers, {} if anchors is None else anchors):
             check_kind(each, Mapping, "layers", "a mapping from layer paths to Moments")
             for path, moments in each.items():
                 check_kind(moments, Moments, f"layer {path!r}", "Moments")
         check_kind(fingerprint, str, "fingerprint", "a text")
+        check_kind(notes, (Mapping, type(None)), "notes", "a mapping from names to tensors")
+        for name, note in (notes or {}).items():
+            check_kind(note, Tensor, f"note {name!r}", "a tensor")
+            check_dense(note, f"note {name!r}")
         self._layers = dict(layers)
         self.fingerprint = fingerprint
         self.anchors = None if anchors is None else {path: anchors[path] for path in layers}
+        self.notes = {name: note.detach().clone() for name, note in (notes or {}).items()}
 
     def __getitem__(self, path: str) -> Moments:
         return self._layers[path]
@@ -112,7 +124,9 @@ class Statistics(Mapping[str, Moments]):
         True
         """
         self.check_same_layers(other)
-        return Statistics({path: merge(self[path], other[path]) for path in self}, self.fingerprint, self.anchors)
+        return Statistics(
+            {path: merge(self[path], other[path]) for path in self}, self.fingerprint, anchors=self.anchors
+        )
 
     def mix(self, source: "Statistics", prior: float) -> "Statistics":
         """Return N/(N+n) source + n/(N+n) these (Eq. 3 of the paper), with N = `prior` and n = the images seen.
@@ -131,7 +145,9 @@ class Statistics(Mapping[str, Moments]):
             mean, var = (torch.lerp(widen(s), widen(t).to(s.device), weight) for s, t in pairs)
             return replace(target, mean=mean, var=var)
 
-        return Statistics({path: mixed(self[path], source[path]) for path in self}, self.fingerprint, self.anchors)
+        return Statistics(
+            {path: mixed(self[path], source[path]) for path in self}, self.fingerprint, anchors=self.anchors
+        )
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a statistics patch: a safetensors file of a few hundred kB."""
@@ -141,6 +157,9 @@ class Statistics(Mapping[str, Moments]):
         if self.anchors is not None:
             tensors |= pack(self.anchors, "anchor ")
             metadata["anchored"] = "yes"
+        if self.notes:
+            tensors |= {f"{name}/note": note.cpu().contiguous() for name, note in self.notes.items()}
+            metadata["notes"] = json.dumps(list(self.notes))
         with replacing(target) as file:
             file.write_bytes(to_safetensors(tensors, metadata))
 
@@ -158,9 +177,10 @@ class Statistics(Mapping[str, Moments]):
                 fingerprint, names = metadata["fingerprint"], json.loads(metadata["layers"])
                 layers = unpack(file, names)
                 anchors = unpack(file, names, "anchor ") if "anchored" in metadata else None
+                notes = {name: file.get_tensor(f"{name}/note") for name in json.loads(metadata.get("notes", "[]"))}
         except (SafetensorError, OSError, LookupError, ValueError, TypeError, RecursionError) as error:
             raise CovshiftError(f"{path} is not a whole statistics patch ({error}); save it again") from error
-        statistics = cls(layers, fingerprint, anchors)
+        statistics = cls(layers, fingerprint, anchors=anchors, notes=notes)
         statistics.check_values()
         if anchors is not None:
             cls(anchors, fingerprint).check_values({path: moments.mean.shape for path, moments in layers.items()})
@@ -206,6 +226,8 @@ class Statistics(Mapping[str, Moments]):
             self.fingerprint == other.fingerprint
             and self.keys() == other.keys()
             and (self.anchors is None) == (other.anchors is None)
+            and self.notes.keys() == other.notes.keys()
+            and all(torch.equal(note, other.notes[name].to(note.device)) for name, note in self.notes.items())
             and all(
                 (a.count, a.images) == (b.count, b.images) and close(a.mean, b.mean) and close(a.var, b.var)
                 for a, b in ((self[path], other[path]) for path in self)
@@ -240,23 +262,6 @@ class Statistics(Mapping[str, Moments]):
         if len(rows) > 8:
             rows[4:-3] = [f"    ... {len(rows) - 7} more"]
         return "\n".join([head, *rows])
-
-
-def fingerprint(model: AnyModel) -> str:
-    """Return a digest of the architecture: the names and shapes of all that the model holds."""
-    layout = [(name, tuple(tensor.shape)) for name, tensor in unwrap(model).state_dict().items()]
-    return hashlib.sha256(json.dumps(layout).encode()).hexdigest()[:16]
-
-
-def digest(model: AnyModel) -> str:
-    """Return the SHA-256 of all that a model holds: names, shapes, types and values of weights and statistics."""
-    total = hashlib.sha256()
-    for name, tensor in sorted(peel(model).state_dict().items()):
-        if isinstance(tensor, Tensor):  # a module may keep anything as its "extra state"
-            total.update(json.dumps([name, list(tensor.shape), str(tensor.dtype)]).encode())
-            values = tensor.detach().cpu().contiguous().reshape(-1)
-            total.update(values.view(torch.uint8).numpy().data if len(values) else b"")
-    return total.hexdigest()
 
 
 def check_prior(prior: float) -> None:

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from covshift.core.calling import call_model, device_of, logits_of
+from covshift.core.identity import digest
 from covshift.core.places import holds_statistics
-from covshift.core.statistics import digest
 from covshift.core.wrappers import AnyModel, module_of
 from covshift.models.architecture import NormKind, family, norm_kind
 from covshift.models.preprocess import Preprocess

@@ -14,8 +14,9 @@ import torch
 
 from covshift.core.adapter import adapt
 from covshift.core.calling import call_model
+from covshift.core.identity import digest
 from covshift.core.policies import Batch
-from covshift.core.statistics import check_prior, digest
+from covshift.core.statistics import check_prior
 from covshift.core.wrappers import AnyModel, module_of
 from covshift.corruptions import corrupt, names
 from covshift.models.base import preprocess_of

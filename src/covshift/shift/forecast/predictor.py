@@ -12,7 +12,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as to_safetensors
 from torch import Tensor
 
-from covshift.core.statistics import digest
+from covshift.core.identity import digest
 from covshift.core.wrappers import AnyModel, module_of
 from covshift.corruptions import category, corrupt, names
 from covshift.corruptions.apply import check_severity
