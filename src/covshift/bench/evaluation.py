@@ -116,10 +116,16 @@ class Evaluation:
         self._subject = subject
         self._score = score
 
-    def run(self, batches: Iterator[ImageBatch]) -> None:
-        """Show batches to the model, one after the other, with whatever adapter is on it."""
+    def run(self, batches: Iterator[ImageBatch], answer: Callable[[Tensor], Any] | None = None) -> None:
+        """Show batches to the model, one after the other, with whatever adapter is on it.
+
+        Args:
+            batches: the images.
+            answer: a function that returns the answers in the model's place.
+        """
+        answer = answer or self.model.module
         for batch in batches:
-            self._score.add(batch.labels, self.model.module(self._subject.input(batch)))
+            self._score.add(batch.labels, answer(self._subject.input(batch)))
 
     def run_frozen(self, batches: Iterator[ImageBatch], *, as_it_came: bool = False) -> None:
         """Show batches to the model whose statistics stay as they are now, which saves time.
