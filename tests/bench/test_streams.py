@@ -126,6 +126,7 @@ def test_a_row_whose_errors_over_time_do_not_add_up_is_refused(here):
     ("changes", "message"),
     [
         ({"sequence": "continual", "skip_broken": True}, "cannot leave out broken pictures"),
+        ({"sequence": "continual", "methods": "none,reverse"}, "method reverse is evaluated on clean images"),
         ({"model": "py:nets:plain", "methods": "none,tent", "corruptions": "fog"}, "holds no statistics"),
     ],
 )

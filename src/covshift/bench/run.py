@@ -125,6 +125,8 @@ def fit_to_data(settings: Settings, data: Data, say: Callable[[str], None] = lam
             raise CovshiftError(f"{data.uri} has no condition {missing}, which the sequence goes through")
         if settings.skip_broken:
             raise CovshiftError("a sequence cannot leave out broken pictures; repair or remove these first")
+        if clean := next((method for method in settings.all_methods if method.needs_clean), None):
+            raise CovshiftError(f"method {clean} is evaluated on clean images, not on a stream; leave it out")
         return settings
     asked = settings.model_fields_set
     change: dict[str, Any] = {}

@@ -41,7 +41,7 @@ Methods = Annotated[
     list[str] | None,
     typer.Option(
         metavar="METHODS",
-        help="Methods: none, partial, full, reverse, batch:n=8,N=16, stream:n=1,N=16.",
+        help="Methods: none, partial, full, reverse, batch:n=8,N=16, stream:n=1,N=16, tent, lame, …",
         show_default="none,partial,full",
         rich_help_panel=_WHAT,
     ),
