@@ -45,6 +45,8 @@ def test_the_grid_is_the_papers():
         {"corruptions": "test", "severities": "3", "methods": "none,batch:n=8,N=0", "grid": True, "prior": 16},
         {"prior": "auto", "methods": "none,batch:n=4,N=auto", "plugins": "string,textwrap"},
         {"corruptions": "none", "limit": 100, "order": "label", "seed": 3, "mean": (0.5, 0.25, 0.125), "size": 64},
+        {"order": "dirichlet:0.10", "sequence": "gradual", "methods": "none,tent:n=16,lame"},
+        {"order": "runs:20", "sequence": "clean,fog/5:200,clean", "severities": "3"},
         {"corruptions": "snow,saturate", "mixed": True, "clean": False, "jpeg": 85, "data": "folder:my images"},
     ],
 )
@@ -69,6 +71,9 @@ def test_the_command_of_settings_makes_them_again(given, monkeypatch, tmp_path):
         ({**GIVEN, "severities": "x"}, "severity from 1 to 5"),
         ({**GIVEN, "mean": (0.5, 0.5)}, "setting 'mean"),
         ({**GIVEN, "order": "random"}, "setting 'order'"),
+        ({**GIVEN, "order": "runs:0"}, "such as runs:20"),
+        ({**GIVEN, "sequence": "continuous"}, "did you mean 'continual'?"),
+        ({**GIVEN, "sequence": "fogg/5,clean"}, "did you mean 'fog'?"),
         ({**GIVEN, "seed": -1}, "setting 'seed': expected a number from 0"),
         ({**GIVEN, "prior": -1}, "setting 'prior': expected a number from 0"),
         ({**GIVEN, "prior": "some"}, "setting 'prior': expected a number from 0, or auto"),

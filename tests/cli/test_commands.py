@@ -150,6 +150,9 @@ def test_options_that_take_several_values_are_these():
         (["--methods", "none", "--methods", "batch:n=8,N=4"], "methods", ("none", "batch:n=8,N=4")),
         (["--mean", "0.5,0.25,0.125"], "mean", (0.5, 0.25, 0.125)),
         (["--order", "label"], "order", "label"),
+        (["--order", "dirichlet:0.1"], "order", "dirichlet:0.1"),
+        (["--sequence", "recurring"], "sequence", ("recurring",)),
+        (["--sequence", "clean,fog/5:20"], "sequence", ("clean", "fog/5:20")),
         (["--prior", "16"], "prior", 16.0),
     ],
 )

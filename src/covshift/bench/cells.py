@@ -22,9 +22,9 @@ class Work:
         if self._images is None or self._images.condition != cell.condition:
             self._images, self._target = self.evaluator.images_in(cell.condition), None
         errors, self._target = self.evaluator.run(self._images, cell.method, self._target)
-        return self._row(cell, errors)
+        return self._row(cell, errors, len(self._images) - errors.images)
 
-    def _row(self, cell: Cell, errors: ErrorCounts) -> Row:
+    def _row(self, cell: Cell, errors: ErrorCounts, broken: int) -> Row:
         method, settings, evaluator = cell.method, self._settings, self.evaluator
         return Row(
             cell=cell.name,
@@ -39,12 +39,13 @@ class Work:
             top1_errors=errors.top1,
             top5_errors=errors.top5,
             seconds=round(errors.seconds, 3),
-            broken=len(evaluator.selection) - errors.images,
+            broken=broken,
             limit=settings.limit,
             order=settings.order,
             seed=settings.seed,
             batch_size=evaluator.batch_size,
             device=evaluator.device.type,
+            over_time=errors.over_time,
         )
 
 

@@ -1,7 +1,7 @@
 """Evaluation of a method in a condition: the number of images that the model gets wrong."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
@@ -9,7 +9,7 @@ import torch
 from covshift.bench.evaluation import Evaluation, Score, Subject
 from covshift.bench.methods import Method
 from covshift.core.statistics import Statistics
-from covshift.data.condition import CLEAN, Condition
+from covshift.data.condition import CLEAN, SEQUENCE, Condition
 from covshift.data.selection import ConditionImages, Selection
 from covshift.models import Model
 from covshift.support.errors import CovshiftError
@@ -22,6 +22,7 @@ class ErrorCounts(NamedTuple):
     top1: int
     top5: int
     seconds: float
+    over_time: tuple[int, ...] | None = None
 
 
 class Evaluator:
@@ -32,6 +33,7 @@ class Evaluator:
         selection: the images.
         batch_size: the number of images that the model gets at once; a statistical batch may be smaller or larger.
         memory: the number of bytes for batches that wait for each other, where a statistical batch is larger.
+        cuts: the places in a sequence of conditions at which to count errors anew.
         advance: called with the number of images that have just gone through the model.
     """
 
@@ -42,12 +44,14 @@ class Evaluator:
         *,
         batch_size: int,
         memory: float | None = None,
+        cuts: Sequence[int] = (),
         advance: Callable[[int], None] = lambda images: None,
     ) -> None:
         self.model = model
         self.selection = selection
         self.batch_size = batch_size
         self._advance = advance
+        self._cuts = cuts
         self._subject = Subject(model, memory)
         self.device = self._subject.device
 
@@ -82,12 +86,14 @@ class Evaluator:
             self._run(method, evaluation, score)
         if not score.images:
             raise CovshiftError(f"no image of {images.condition} could be read: there is nothing to evaluate")
-        if score.images > len(self.selection):
+        if score.images > len(images):
             raise CovshiftError(
-                f"method {method.name!r} has shown {score.images} images where there are {len(self.selection)}; "
+                f"method {method.name!r} has shown {score.images} images where there are {len(images)}; "
                 "let it run each of them once"
             )
-        return ErrorCounts(score.images, score.top1, score.top5, time.perf_counter() - begun), evaluation.target
+        seconds = time.perf_counter() - begun
+        over_time = score.over_time(self._cuts) if images.condition == SEQUENCE else None
+        return ErrorCounts(score.images, score.top1, score.top5, seconds, over_time), evaluation.target
 
     def _run(self, method: Method, evaluation: Evaluation, score: Score) -> None:
         method.run(evaluation)

@@ -1,6 +1,6 @@
 """`Evaluation`: the images of one condition, and a model whose errors are counted, for a method to work with."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -30,9 +30,16 @@ class Score:
         self._among = among
         self._condition = condition
         self._advance = advance
+        self._wrong: dict[int, np.ndarray] = {}  # by the place of the first image of a batch
 
-    def add(self, labels: np.ndarray, output: Any) -> None:
-        """Count the errors of a batch, from what the model returned for it."""
+    def add(self, labels: np.ndarray, output: Any, place: int | None = None) -> None:
+        """Count the errors of a batch, from what the model returned for it.
+
+        Args:
+            labels: the classes of its images.
+            output: what the model returned.
+            place: the number of images that come before it in their order; by default those that were added so far.
+        """
         logits = logits_of(output)
         if not logits.isfinite().all():
             raise CovshiftError(
@@ -41,10 +48,16 @@ class Score:
         logits = restrict(logits, self._among)
         best = logits.topk(min(TOP, logits.shape[1])).indices.cpu()
         right = best == torch.from_numpy(labels).unsqueeze(1)
+        self._wrong[self.images if place is None else place] = ~right[:, 0].numpy()
         self.images += len(labels)
         self.top1 += len(labels) - int(right[:, 0].sum())
         self.top5 += len(labels) - int(right.any(1).sum())
         self._advance(len(labels))
+
+    def over_time(self, places: Sequence[int]) -> tuple[int, ...]:
+        """Return the number of errors before the first of these places in the stream, then between each two."""
+        wrong = np.concatenate([self._wrong[place] for place in sorted(self._wrong)])
+        return tuple(int(part.sum()) for part in np.split(wrong, places))
 
 
 @dataclass
@@ -116,10 +129,16 @@ class Evaluation:
         self._subject = subject
         self._score = score
 
-    def run(self, batches: Iterator[ImageBatch]) -> None:
-        """Show batches to the model, one after the other, with whatever adapter is on it."""
+    def run(self, batches: Iterator[ImageBatch], answer: Callable[[Tensor], Any] | None = None) -> None:
+        """Show batches to the model, one after the other, with whatever adapter is on it.
+
+        Args:
+            batches: the images.
+            answer: a function that returns the answers in the model's place.
+        """
+        answer = answer or self.model.module
         for batch in batches:
-            self._score.add(batch.labels, self.model.module(self._subject.input(batch)))
+            self._score.add(batch.labels, answer(self._subject.input(batch)))
 
     def run_frozen(self, batches: Iterator[ImageBatch], *, as_it_came: bool = False) -> None:
         """Show batches to the model whose statistics stay as they are now, which saves time.
@@ -142,7 +161,7 @@ class Evaluation:
     def estimate_target(self) -> Statistics:
         """Return the statistics of the whole condition, without counting errors; they are estimated once."""
         if self.target is None:
-            self.target = self._estimate(self.images.batches(self.batch_size), 0, lambda labels, logits: None)
+            self.target = self._estimate(self.images.batches(self.batch_size), 0, lambda labels, logits, place: None)
         return self.target
 
     @contextmanager
@@ -156,13 +175,15 @@ class Evaluation:
             source.apply(self.model.module)
 
     def _estimate(
-        self, batches: Iterator[ImageBatch], prior: float, collect: Callable[[np.ndarray, Tensor], None]
+        self, batches: Iterator[ImageBatch], prior: float, collect: Callable[[np.ndarray, Tensor, int], None]
     ) -> Statistics:
         labels: list[np.ndarray] = []
+        places = [self._score.images]
 
         def inputs() -> Iterator[Tensor]:
             for batch in batches:
                 labels.append(batch.labels)
+                places.append(places[-1] + len(batch.labels))
                 yield self._subject.input(batch)
 
         return estimate(
@@ -170,6 +191,6 @@ class Evaluation:
             inputs(),
             prior=prior,
             memory=self._subject.memory,
-            collect=lambda position, logits: collect(labels[position], logits),
+            collect=lambda position, logits: collect(labels[position], logits, places[position]),
             progress=False,
         )

@@ -20,6 +20,7 @@ from covshift.core.places import holds_statistics
 from covshift.core.statistics import Statistics
 from covshift.corruptions import names
 from covshift.data import CLEAN, MIXED, Condition, open_data
+from covshift.data.condition import SEQUENCE
 from covshift.data.selection import Selection, choose
 from covshift.models import Model
 from covshift.shift import Point, embed, jeffrey, layer_bounds, wasserstein
@@ -99,7 +100,7 @@ class Shift(BaseModel):
 
 def measurable(result: RunFolder) -> list[Condition]:
     """Return the conditions of a run that have a distance: a mixture has no statistics of its own."""
-    return [condition for condition in result.run.settings.plan.conditions if condition != MIXED]
+    return [condition for condition in result.run.settings.plan.conditions if condition not in (MIXED, SEQUENCE)]
 
 
 def read_shift(result: RunFolder) -> Shift | None:

@@ -19,11 +19,12 @@ from covshift.bench.evaluate import Evaluator
 from covshift.bench.methods import NONE
 from covshift.bench.results.store import Run, Store, holds_a_run, watch
 from covshift.bench.screen import Screen
-from covshift.bench.settings import FREE, PLANNED, Settings
+from covshift.bench.settings import FREE, OF_A_SEQUENCE, PLANNED, Settings
 from covshift.core.finding import find_layers
 from covshift.core.ranks import has_ranks
 from covshift.data import CLEAN, Condition, Data, open_data
 from covshift.data.selection import Selection, choose
+from covshift.data.sequences import stream, time_pieces
 from covshift.models import Model, open_model
 from covshift.models.query import KEYS
 from covshift.support.checks import check_flags, check_kind, check_path
@@ -105,7 +106,9 @@ def from_held(folder: str | os.PathLike[str]) -> dict[str, Any]:
     """Return the settings of the run in a folder, without conditions and methods, for a run that extends it."""
     if not holds_a_run(Path(folder)):
         return {}
-    return Store(Path(folder)).run.settings.model_dump(exclude={*PLANNED, *FREE}, exclude_defaults=True)
+    held = Store(Path(folder)).run.settings
+    left_out = {*PLANNED, *FREE} - (set(OF_A_SEQUENCE) if held.sequence else set())
+    return held.model_dump(exclude=left_out, exclude_defaults=True)
 
 
 def with_held(settings: Settings, folder: Path) -> Settings:
@@ -117,6 +120,14 @@ def with_held(settings: Settings, folder: Path) -> Settings:
 
 def fit_to_data(settings: Settings, data: Data, say: Callable[[str], None] = lambda text: None) -> Settings:
     """Return the settings with the conditions that the data have; what was not named is left out, with a notice."""
+    if settings.sequence:
+        if missing := next((each.condition for each in settings.pieces if not data.has(each.condition)), None):
+            raise CovshiftError(f"{data.uri} has no condition {missing}, which the sequence goes through")
+        if settings.skip_broken:
+            raise CovshiftError("a sequence cannot leave out broken pictures; repair or remove these first")
+        if clean := next((method for method in settings.all_methods if method.needs_clean), None):
+            raise CovshiftError(f"method {clean} is evaluated on clean images, not on a stream; leave it out")
+        return settings
     asked = settings.model_fields_set
     change: dict[str, Any] = {}
     if "clean" not in asked:
@@ -154,6 +165,8 @@ def check_together(model: Model, data: Data, settings: Settings, where: Where = 
             raise CovshiftError("expected either torchrun or `engine=ray`, got both; leave one of them out")
         if settings.skip_broken:
             raise CovshiftError("ranks cannot skip broken pictures together; remove these, or run without torchrun")
+        if settings.sequence:
+            raise CovshiftError("a sequence is one stream, which ranks cannot share; run it without torchrun")
         check_alike([model.digest, data.digest])
     model.check_classes(data.classes, data.uri)
     if any(method.adapts for method in settings.all_methods):
@@ -170,11 +183,16 @@ def make_evaluator(settings: Settings, model: Model, data: Data, screen: Screen,
         torch.set_num_threads(settings.threads)
     model.module.to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]
     indices = choose(data.labels, limit=settings.limit, order=settings.order, seed=settings.seed)
+    shown = (
+        stream(settings.sequence, settings.pieces, indices, data.labels, settings.order, settings.seed)
+        if settings.sequence
+        else []
+    )
     share /= int(os.environ.get("LOCAL_WORLD_SIZE", 1)) if has_ranks() else 1
     memory = share * free_memory(torch.device("cpu")) / 2 if settings.memory is None else parse_bytes(settings.memory)
     size = model.preprocess.size
     # Clean images and those of a condition; batches that wait for each other in full adaptation get the rest.
-    room = min(memory / 2, 2 * len(indices) * 3 * size**2) if size else memory / 2
+    room = min(memory / 2, 2 * max(len(indices), len(shown)) * 3 * size**2) if size else memory / 2
     selection = Selection(
         data,
         indices,
@@ -182,13 +200,15 @@ def make_evaluator(settings: Settings, model: Model, data: Data, screen: Screen,
         corruption_settings=settings.corruption_settings,
         memory=room,
         skip_broken=settings.skip_broken,
+        stream=shown,
     )
     batch_size = settings.batch_size or (256 if (size or 0) <= 64 or device.type != "cpu" else 64)
     waiting = memory - room if device.type == "cpu" else None  # on a GPU, half of what that has free
     for method in settings.all_methods:
         method.check(batch_size)
     kind = RankEvaluator if has_ranks() else Evaluator
-    return kind(model, selection, batch_size=batch_size, memory=waiting, advance=screen.images)
+    cuts = [piece.start for piece in time_pieces(settings.domains(len(indices)))][1:]
+    return kind(model, selection, batch_size=batch_size, memory=waiting, cuts=cuts, advance=screen.images)
 
 
 def describe(settings: Settings, model: Model, data: Data) -> Run:

@@ -5,14 +5,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
 
-from pydantic import BaseModel, ConfigDict, ValidationError, ValidationInfo, field_validator
+from pydantic import BaseModel, ConfigDict, ValidationError, ValidationInfo, field_validator, model_validator
 
 from covshift.bench.methods import SCENARIOS, Method, Prior, grid, parse_methods, stored_method
 from covshift.bench.plan import Plan, plan
 from covshift.corruptions import category, names
 from covshift.corruptions.apply import check_severity
-from covshift.data.condition import SEVERITIES
-from covshift.data.selection import CorruptionSettings, Order
+from covshift.data.condition import SEQUENCE, SEVERITIES
+from covshift.data.orders import Order, parse_order
+from covshift.data.selection import CorruptionSettings
+from covshift.data.sequences import Domain, Piece, domains, pieces, read_sequence
 from covshift.support.checks import check_kind
 from covshift.support.errors import CovshiftError, unknown
 from covshift.support.images import check_quality
@@ -20,6 +22,9 @@ from covshift.support.plugins import load_plugins
 
 PLANNED = ("plugins", "corruptions", "severities", "clean", "mixed", "methods", "grid")
 """Settings that determine which cells there are; a run may be extended by more."""
+
+OF_A_SEQUENCE = ("corruptions", "severities")
+"""Settings that a sequence is made of, so that it cannot be extended by more."""
 
 FREE = ("device", "batch_size", "memory", "threads", "skip_broken")
 """Settings of how cells are computed, which change no result but rounding: a broken picture would have stopped them."""
@@ -45,7 +50,10 @@ class Settings(BaseModel):
         prior: N of `partial`, or "auto" for the N that each layer chooses for each batch; by default N is chosen on the
             holdout corruptions.
         limit: the number of images in a random subset, balanced over the classes; None for all images.
-        order: the order in which images form batches.
+        order: the order in which images come and form batches: shuffled, label, source, dirichlet:0.1 or runs:20.
+        sequence: one stream through several conditions, without a reset: `continual`, `gradual`, `mixed`, `recurring`,
+            or its pieces such as `clean,fog/5:200,clean`, also from a file. It takes the place of single conditions;
+            by default it has the test corruptions at severity 5, and `gradual` at all severities.
         seed: the seed of the subset, the order and the corruptions.
         mean, std, size, resize, interpolation: in place of what the model came with.
         frost, jpeg: as in `covshift.corrupt`.
@@ -71,6 +79,7 @@ class Settings(BaseModel):
     prior: Prior | None = None
     limit: int | None = None
     order: Order = "shuffled"
+    sequence: tuple[str, ...] = ()
     seed: int = 0
     mean: tuple[float, float, float] | None = None
     std: tuple[float, float, float] | None = None
@@ -84,6 +93,15 @@ class Settings(BaseModel):
     device: str = "auto"
     memory: str | float | None = None
     threads: int | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _usual_of_a_sequence(cls, values: Any) -> Any:
+        """Give a sequence the corruptions and severities that it is published with, where none are given."""
+        if not isinstance(values, Mapping) or not values.get("sequence"):
+            return values
+        levels = SEVERITIES if "gradual" in _words(values["sequence"]) else SEVERITIES[-1:]
+        return {"corruptions": ("test",), "severities": levels, "clean": False} | dict(values)
 
     @field_validator("plugins", mode="before")
     @classmethod
@@ -156,6 +174,20 @@ class Settings(BaseModel):
             check_quality(value)
         return value
 
+    @field_validator("order", mode="before")
+    @classmethod
+    def _known_order(cls, value: object) -> str:
+        try:
+            return str(parse_order(value))
+        except CovshiftError as error:
+            raise ValueError(str(error)) from error
+
+    @field_validator("sequence", mode="before")
+    @classmethod
+    def _known_sequence(cls, value: object, info: ValidationInfo) -> tuple[str, ...]:
+        words = [] if value is None else _words(value)
+        return read_sequence(words, known=not _is_stored(info)) if words else ()
+
     @field_validator("frost")
     @classmethod
     def _known_frost(cls, value: str) -> str:
@@ -174,7 +206,18 @@ class Settings(BaseModel):
     @property
     def plan(self) -> Plan:
         """The cells to run."""
+        if self.sequence:
+            return Plan((SEQUENCE,), tuple(dict.fromkeys(self.all_methods)))
         return plan(self.corruptions, self.severities, self.all_methods, clean=self.clean, mixed=self.mixed)
+
+    @property
+    def pieces(self) -> list[Piece]:
+        """The pieces of the sequence; none where each condition is run by itself."""
+        return pieces(self.sequence, self.corruptions, self.severities) if self.sequence else []
+
+    def domains(self, images: int) -> list[Domain]:
+        """Return the domains of the sequence, for a run of this number of images."""
+        return domains(self.sequence, self.pieces, images)
 
     @property
     def corruption_settings(self) -> CorruptionSettings:

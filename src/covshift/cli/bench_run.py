@@ -31,6 +31,7 @@ def command(
     mixed: settings.Mixed = None,
     limit: settings.Limit = None,
     order: settings.Order = None,
+    sequence: settings.Sequence = None,
     seed: settings.Seed = None,
     frost: settings.Frost = None,
     jpeg: settings.Jpeg = None,

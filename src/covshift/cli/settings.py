@@ -13,13 +13,13 @@ _WHAT, _IMAGES, _PREPROCESSING = "What to run", "Images", "Preprocessing"
 _ITS_OWN = "the model's own"
 
 
-ORDERS = ("shuffled", "label", "source")
+ORDERS = ("shuffled", "label", "source", "dirichlet:0.1", "runs:20")
 """The orders of `covshift.data`, which are not imported here: help should not wait for torch."""
 
 
 def parse_order(word: str) -> str:
-    """Return the word if it is an order in which images form batches."""
-    if word not in ORDERS:
+    """Return the word if it names an order in which images come; its number is checked with the settings."""
+    if word not in ORDERS and word.partition(":")[0] not in ("dirichlet", "runs"):
         raise MistypedError(str(unknown("order", word, ORDERS)))
     return word
 
@@ -41,7 +41,7 @@ Methods = Annotated[
     list[str] | None,
     typer.Option(
         metavar="METHODS",
-        help="Methods: none, partial, full, reverse, batch:n=8,N=16, stream:n=1,N=16.",
+        help="Methods: none, partial, full, reverse, batch:n=8,N=16, stream:n=1,N=16, tent, lame, …",
         show_default="none,partial,full",
         rich_help_panel=_WHAT,
     ),
@@ -101,8 +101,17 @@ Order = Annotated[
     typer.Option(
         parser=parse_order,
         metavar="ORDER",
-        help="Order in which images form batches: shuffled, label or source.",
+        help="Order of the images: shuffled, label, source, dirichlet:0.1 or runs:20.",
         show_default="shuffled",
+        rich_help_panel=_IMAGES,
+    ),
+]
+Sequence = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME|FILE",
+        help="One stream through the conditions: continual, gradual, mixed, recurring, or a file.",
+        show_default="each condition by itself",
         rich_help_panel=_IMAGES,
     ),
 ]

@@ -42,7 +42,7 @@ _HOLDOUT = {"speckle_noise": "noise", "gaussian_blur": "blur", "spatter": "weath
 _GROUPS = {"test": _TEST, "holdout": _HOLDOUT, "all": _TEST | _HOLDOUT}
 
 _MOST = 2.0  # a little above 1 is cut off, as in the published corruptions
-_RESERVED = ("clean", "mixed", "none", "test", "holdout", "all", "registered")
+_RESERVED = ("clean", "mixed", "sequence", "none", "test", "holdout", "all", "registered")
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 _LEVELS = 5
 

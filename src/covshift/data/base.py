@@ -14,8 +14,8 @@ from torch.utils.data import DataLoader
 
 from covshift.data.condition import Condition
 from covshift.data.loader import LabelledImages, PreparesPictures, make_loader, read_pixels
+from covshift.data.orders import Order
 from covshift.data.readable import Labels, Pixels, Preparing, Readable
-from covshift.data.selection import Order
 from covshift.support.device import cores
 from covshift.support.errors import CovshiftError
 from covshift.support.images import open_rgb
@@ -50,7 +50,8 @@ class Data(Readable):
             condition: such as "fog/3" or `Condition("fog", 3)`; by default clean. What is not stored is made.
             batch_size: the number of images in a batch; the last one may have fewer.
             limit: the number of images to take, as many of each class as can be; by default all.
-            order: "source" (as the data are ordered), "shuffled" or "label".
+            order: "source" (as the data are ordered), "shuffled", "label", or in runs of a class as in a stream:
+                "dirichlet:0.1" or "runs:20".
             seed: chooses the images of `limit` and shuffles them.
             workers: the number of processes that make batches ahead of time; by default this process makes them,
                 decoding with a thread for each core.

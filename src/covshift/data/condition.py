@@ -28,6 +28,9 @@ CLEAN = Condition("clean", 0)
 MIXED = Condition("mixed", 0)
 """The condition in which every image has a corruption of its own: the paper's control, where adapting must not help."""
 
+SEQUENCE = Condition("sequence", 0)
+"""A stream that goes through several conditions, one after the other; see `covshift.data.sequences`."""
+
 SEVERITIES = (1, 2, 3, 4, 5)
 TEST = tuple(Condition(name, severity) for name in names("test") for severity in SEVERITIES)
 

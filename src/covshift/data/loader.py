@@ -10,8 +10,9 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from covshift.data.condition import CLEAN, Condition, parse_condition
+from covshift.data.orders import Order
 from covshift.data.readable import Readable
-from covshift.data.selection import ImageBatch, Order, Selection, choose
+from covshift.data.selection import ImageBatch, Selection, choose
 from covshift.support.arrays import Array
 from covshift.support.checks import check_kind
 from covshift.support.errors import CovshiftError, is_number

@@ -4,18 +4,18 @@ import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, get_args
+from typing import NamedTuple
 
 import numpy as np
 
 from covshift.corruptions import corrupt
-from covshift.data.condition import CLEAN, MIXED, TEST, Condition, draw_mixed
+from covshift.data.condition import CLEAN, MIXED, SEQUENCE, TEST, Condition, draw_mixed
+from covshift.data.orders import Order, arrange, parse_order
 from covshift.data.readable import Labels, Preparing, Readable
+from covshift.data.sequences import Shown
 from covshift.support.arrays import Array
-from covshift.support.checks import check_choice, check_number, check_seed
+from covshift.support.checks import check_number, check_seed
 from covshift.support.errors import CovshiftError
-
-Order = Literal["shuffled", "label", "source"]
 
 _CHUNK = 256  # images made at a time
 
@@ -45,11 +45,12 @@ def choose(labels: Labels, *, limit: int | None = None, order: Order = "shuffled
     """Return the indices of `limit` images, as many of each class as can be; the same ones for the same seed.
 
     Shuffled is the default for a reason: a batch of one class has the statistics of that class, not of the shift.
+    The images are the same in every order.
 
     >>> choose(np.array([0, 0, 0, 1, 1, 1]), limit=4, order="label")
     [0, 2, 3, 5]
     """
-    check_choice(order, "order", get_args(Order))
+    parse_order(order)
     check_seed(seed)
     if limit is not None:
         check_number(limit, "limit", 1, whole=True, of="images")
@@ -62,12 +63,7 @@ def choose(labels: Labels, *, limit: int | None = None, order: Order = "shuffled
             rank[mine] = np.arange(len(mine))
         taken = shuffled[np.argsort(rank[shuffled], kind="stable")[:limit]]
         shuffled = shuffled[np.isin(shuffled, taken)]
-    if order == "shuffled":
-        return [int(index) for index in shuffled]
-    in_order = np.sort(shuffled)
-    if order == "label":
-        in_order = in_order[np.argsort(labels[in_order], kind="stable")]
-    return [int(index) for index in in_order]
+    return [int(index) for index in arrange(shuffled, labels, order, [seed, 0, 1])]
 
 
 class Selection:
@@ -81,6 +77,7 @@ class Selection:
         memory: the number of bytes for decoded images, half for clean ones, half for those of a condition.
         skip_broken: whether to leave out pictures that cannot be read; otherwise the first one raises an error, which
             names this setting, unless it is None because the user has no such choice.
+        stream: the images of a sequence of conditions, one by one, which are those of the condition `SEQUENCE`.
     """
 
     def __init__(
@@ -92,6 +89,7 @@ class Selection:
         corruption_settings: CorruptionSettings | None = None,
         memory: float = 2**30,
         skip_broken: bool | None = None,
+        stream: Sequence[Shown] = (),
     ) -> None:
         self.data = data
         self.indices = list(indices)
@@ -100,6 +98,7 @@ class Selection:
         self.room = memory / 2
         self._clean: dict[int, Array] = {}
         self._skip_broken = skip_broken
+        self._stream = stream
         self._labels = data.labels if data.labelled else np.full(len(data), -1, np.int64)
         among = tuple(c for c in TEST if data.has(c))
         self._mixed = draw_mixed(len(data), among, self._corruption_settings.seed) if among else None
@@ -112,6 +111,10 @@ class Selection:
         """Return the images in a condition."""
         return ConditionImages(self, condition, self.room)
 
+    def size(self, condition: Condition) -> int:
+        """Return the number of images that are shown in a condition."""
+        return len(self._stream) if condition == SEQUENCE else len(self)
+
     def part(self, places: Sequence[int]) -> "Selection":
         """Return the images at these places as a selection; the two share what is decoded."""
         part = copy(self)
@@ -120,20 +123,29 @@ class Selection:
 
     def make(self, condition: Condition) -> Iterator[ImageBatch]:
         """Yield the images, read, prepared and corrupted, in batches of at most 256."""
-        for start in range(0, len(self), _CHUNK):
-            indices = self.indices[start : start + _CHUNK]
-            images = self._mixture(indices) if condition == MIXED else self._some(condition, indices)
+        for start in range(0, self.size(condition), _CHUNK):
+            if condition == SEQUENCE:
+                shown = self._stream[start : start + _CHUNK]
+                indices, images = [each.image for each in shown], self._several(shown)
+            else:
+                indices = self.indices[start : start + _CHUNK]
+                images = self._mixture(indices) if condition == MIXED else self._some(condition, indices)
             kept = [(index, image) for index, image in zip(indices, images, strict=True) if image is not None]
             if kept:
                 yield ImageBatch.stack([image for _, image in kept], self._labels[[index for index, _ in kept]])
 
     def _mixture(self, indices: list[int]) -> Sequence[Array | None]:
         assert self._mixed is not None
-        found: dict[int, Array | None] = {}
-        for place in sorted({int(self._mixed[index]) for index in indices}):
-            mine = [index for index in indices if self._mixed[index] == place]
-            found |= zip(mine, self._some(self._among[place], mine), strict=True)
-        return [found[index] for index in indices]
+        return self._several([Shown(index, self._among[self._mixed[index]]) for index in indices])
+
+    def _several(self, shown: Sequence[Shown]) -> Sequence[Array | None]:
+        """Return images that are in conditions of their own."""
+        found: dict[Shown, Array | None] = {}
+        for condition in sorted({each.condition for each in shown}):
+            mine = list(dict.fromkeys(each.image for each in shown if each.condition == condition))
+            images = self._some(condition, mine)
+            found |= {Shown(index, condition): image for index, image in zip(mine, images, strict=True)}
+        return [found[each] for each in shown]
 
     def _some(self, condition: Condition, indices: list[int]) -> Sequence[Array | None]:
         """Return images in a condition that is stored or made of clean ones; None for those that cannot be read."""
@@ -184,6 +196,9 @@ class ConditionImages:
         self._selection = selection
         self._room = room
         self._kept: list[ImageBatch] | None = None
+
+    def __len__(self) -> int:
+        return self._selection.size(self.condition)
 
     def batches(self, size: int) -> Iterator[ImageBatch]:
         """Yield the images in batches of `size`; only the last one may be smaller."""

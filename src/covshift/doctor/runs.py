@@ -6,7 +6,8 @@ import numpy as np
 
 from covshift.bench.methods import PARTIAL_PRIOR, Method, Prior
 from covshift.data.base import Labels
-from covshift.data.selection import Order, choose
+from covshift.data.orders import Order
+from covshift.data.selection import choose
 from covshift.doctor.case import Case
 from covshift.doctor.finding import Finding, percent_text
 from covshift.doctor.formats import right

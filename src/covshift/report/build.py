@@ -24,6 +24,7 @@ from covshift.report.sections import (
     distances,
     natural,
     overview,
+    streams,
 )
 from covshift.report.sections.samples import Samples, samples
 from covshift.support.errors import CovshiftError, plural
@@ -100,7 +101,7 @@ def _shifts(results: Sequence[Result], images: int | None = None, *, progress: b
     measured: dict[str, Shift] = {}
     notes = []
     for result in results:
-        if images is not None:
+        if images is not None and not result.run.settings.sequence:
             shift = measure_shift(result, images, progress=progress)
             if shift is None:
                 notes.append(f"{result.name} has no layer with statistics, so there is no distance to measure")
@@ -149,11 +150,16 @@ def sections(
         shifts: the measurements of those that were measured, by name.
         measuring: the command that measures the others.
     """
+    through = streams.sections(results)
+    results = [result for result in results if not result.run.settings.sequence]
+    if not results:
+        return through
     measured, by = shifts or {}, criterion(results)
     return [
         overview.section(results),
         by_corruption.section(results),
         batches.section(results, by),
+        *through,
         architectures.section(results, measured, by),
         natural.section(results),
         distances.section(results, measured, measuring),

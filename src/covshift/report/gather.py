@@ -12,9 +12,11 @@ from covshift.bench.results.metrics import AS_PUBLISHED, Baseline, Rate, mce, me
 from covshift.bench.results.store import Row, Run, Store
 from covshift.bench.results.table import CorruptionGroups, grouped
 from covshift.bench.suite import run_folders
-from covshift.data.condition import CLEAN, MIXED, SEVERITIES, Condition
+from covshift.data.condition import CLEAN, MIXED, SEQUENCE, SEVERITIES, Condition
 from covshift.report.difference import Difference, difference, mean_difference
 from covshift.support.errors import CovshiftError
+
+_NOT_CORRUPTIONS = tuple(condition.corruption for condition in (CLEAN, MIXED, SEQUENCE))
 
 
 @dataclass(frozen=True)
@@ -52,7 +54,7 @@ class Result:
     @cached_property
     def corruptions(self) -> CorruptionGroups:
         """The corruptions of the run by their part in the benchmark, users' own among them."""
-        in_rows = [row.corruption for row in self.rows if row.corruption not in (CLEAN.corruption, MIXED.corruption)]
+        in_rows = [row.corruption for row in self.rows if row.corruption not in _NOT_CORRUPTIONS]
         return grouped([*self.run.settings.corruptions, *in_rows])
 
     @cached_property

@@ -21,7 +21,8 @@ class LocalEngine(Engine):
         shard: Shard | None = None,
         elsewhere: Callable[[], list[Row]] = list,
     ) -> None:
-        super().__init__(store, screen, len(work.evaluator.selection), shard, elsewhere)
+        images = work.evaluator.selection.size(store.run.settings.plan.conditions[0])
+        super().__init__(store, screen, images, shard, elsewhere)
         self._work = work
 
     def _run_conditions(self, conditions: Sequence[Condition]) -> None:

@@ -18,6 +18,7 @@ from covshift.bench.methods.plain import NoAdaptation
 from covshift.bench.methods.policies import PolicyMethod, StreamMethod
 from covshift.bench.methods.registry import methods, parse_method, parse_methods, register, stored_method
 from covshift.bench.methods.reverse import Reverse
+from covshift.bench.methods.rivals import RivalMethod
 
 __all__ = [
     "FULL",
@@ -38,6 +39,7 @@ __all__ = [
     "PolicyMethod",
     "Prior",
     "Reverse",
+    "RivalMethod",
     "StreamMethod",
     "batch",
     "grid",

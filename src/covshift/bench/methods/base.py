@@ -102,7 +102,7 @@ class Method(ABC):
         takes, types = cls.takes(), get_type_hints(cls)
         if odd := [key for key in given if key not in takes]:
             raise CovshiftError(f"method {cls.word!r} takes no {', '.join(odd)}; write e.g. {EXAMPLE}")
-        values = {takes[key]: _value(text, key, value, types[takes[key]]) for key, value in given.items()}
+        values = {takes[key]: read_value(text, key, value, types[takes[key]]) for key, value in given.items()}
         return cls(**values)
 
     def __str__(self) -> str:
@@ -120,7 +120,15 @@ def value_text(value: object) -> str:
     return f"{value:g}" if isinstance(value, float) else f"{value}"
 
 
-def _value(text: str, key: str, written: str, kind: Any) -> Any:
+def read_value(text: str, key: str, written: str, kind: Any) -> Any:
+    """Return what is written behind a key of a method, as a value of a kind: a number, yes or no, or a word.
+
+    Args:
+        text: all that was written, for errors.
+        key: the key.
+        written: the text behind it.
+        kind: the type of the field that the key sets.
+    """
     kinds = [each for part in get_args(kind) or (kind,) for each in (get_args(part) or (part,))]
     if str in kinds or written in kinds:
         return written

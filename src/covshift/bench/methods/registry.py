@@ -13,6 +13,8 @@ from covshift.bench.methods.names import FULL, NONE, PARTIAL, REVERSE
 from covshift.bench.methods.plain import NoAdaptation
 from covshift.bench.methods.policies import FACTORIES, PolicyMethod, StreamMethod
 from covshift.bench.methods.reverse import Reverse
+from covshift.bench.methods.rivals import RivalMethod
+from covshift.rivals import RIVALS
 from covshift.support.errors import CovshiftError, unknown
 from covshift.support.plugins import is_same_code
 
@@ -68,7 +70,7 @@ def _register(name: str, what: Any) -> Any:
             f"got {what!r}"
         )
     held = FACTORIES.get(name) or getattr(_PARSERS.get(name), "__self__", None)
-    if name in _PARSERS and (name in _BUILTIN or not is_same_code(held, what)):
+    if name in _PARSERS and (name in (*_BUILTIN, *RIVALS) or not is_same_code(held, what)):
         raise CovshiftError(f"there is a method {name!r} already; register yours under another name")
     if is_class:
         if what.word not in ("", name) and "word" in vars(what):
@@ -143,3 +145,5 @@ def _given(text: str, rest: str) -> dict[str, str]:
 
 for _name, _class in _BUILTIN.items():
     _register(_name, _class)
+for _name in RIVALS:
+    _PARSERS[_name] = partial(RivalMethod.read, _name)

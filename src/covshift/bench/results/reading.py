@@ -53,6 +53,8 @@ def _impossible(row: Row) -> str | None:
         return f"{row.top5_errors} top-5 errors and only {row.top1_errors} top-1 errors of {row.cell}"
     if row.broken < 0:
         return f"{row.broken} broken images of {row.cell}"
+    if row.over_time is not None and sum(row.over_time) != row.top1_errors:
+        return f"{sum(row.over_time)} errors over time and {row.top1_errors} in all of {row.cell}"
     if not math.isfinite(row.seconds) or row.seconds < 0:
         return f"{row.seconds} seconds for {row.cell}"
     return _unlike_its_method(row)

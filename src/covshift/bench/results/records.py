@@ -3,18 +3,29 @@
 from pathlib import Path
 from typing import Any, Protocol, Self
 
-from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    SerializerFunctionWrapHandler,
+    ValidationError,
+    model_serializer,
+    model_validator,
+)
 
 from covshift.bench.methods import Prior
 from covshift.bench.results.guessed import guess
 from covshift.bench.settings import STORED, Settings
+from covshift.data.sequences import Domain, time_pieces
 from covshift.support.errors import CovshiftError
 
 SCHEMA = 1
 
 
 class Row(BaseModel):
-    """A finished cell: the method and condition that were run, and the errors."""
+    """A finished cell: the method and condition that were run, and the errors.
+
+    `over_time` is the number of errors in each piece of a sequence, as `Run.time_pieces` cuts it; None elsewhere.
+    """
 
     model_config = ConfigDict(frozen=True, ser_json_inf_nan="strings")
 
@@ -36,6 +47,15 @@ class Row(BaseModel):
     seed: int = 0
     batch_size: int | None = None
     device: str | None = None
+    over_time: tuple[int, ...] | None = None
+
+    @model_serializer(mode="wrap")
+    def _without_what_it_lacks(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave out what only sequences have, so that other rows stay as they always were."""
+        written: dict[str, Any] = write(self)
+        if self.over_time is None:
+            written.pop("over_time", None)
+        return written
 
 
 class Run(BaseModel):
@@ -78,6 +98,11 @@ class Run(BaseModel):
     def image_count(self) -> int:
         """The number of images shown in a condition."""
         return min(self.settings.limit or self.data_images, self.data_images)
+
+    @property
+    def time_pieces(self) -> list[Domain]:
+        """The pieces of a sequence in which errors are counted: at most 50 images, all in one domain."""
+        return time_pieces(self.settings.domains(self.image_count))
 
 
 class RunFolder(Protocol):

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from covshift.bench.results.records import Run
-from covshift.bench.settings import FREE, PLANNED, Settings
+from covshift.bench.settings import FREE, OF_A_SEQUENCE, PLANNED, Settings
 from covshift.support.errors import CovshiftError
 
 
@@ -23,7 +23,7 @@ def check_same(folder: Path, held: Run, new: Run, extend: bool) -> None:
 def check_settings(folder: Path, held: Settings, new: Settings, extend: bool) -> None:
     """Raise a `CovshiftError` where the settings alone show that rows would not belong together."""
     before, now = _comparable(held), _comparable(new)
-    free = {*FREE, *(PLANNED if extend else ())}
+    free = {*FREE, *(PLANNED if extend else ())} - (set(OF_A_SEQUENCE) if held.sequence else set())
     _check_values(folder, {name: (before[name], now[name]) for name in now if name not in free})
 
 

@@ -7,10 +7,11 @@ from typing import Any, NamedTuple
 from covshift.bench.evaluation import TOP
 from covshift.bench.methods import FULL, NONE, SCENARIOS, batch, grid, stored_method, value_text
 from covshift.bench.results import metrics
+from covshift.bench.results.over_time import sequence_table
 from covshift.bench.results.metrics import AS_PUBLISHED, Baseline, Rate, mean_rate, rate
 from covshift.bench.results.store import Row, Run
 from covshift.corruptions import names
-from covshift.data.condition import CLEAN, MIXED, SEVERITIES, Condition
+from covshift.data.condition import CLEAN, MIXED, SEQUENCE, SEVERITIES, Condition
 from covshift.support.errors import plural
 from covshift.support.tables import CHANGE, EMPTY, Table, TableCell, percent_cell, points_cell, tidy
 from covshift.support.writers import FORMS
@@ -50,6 +51,8 @@ def grouped(corruptions: Iterable[str]) -> CorruptionGroups:
 
 def tables(rows: Sequence[Row], run: Run, baseline: Baseline | None = None) -> list[Table]:
     """Return the tables of a run: methods by corruption and, where it has a grid, n by N."""
+    if run.settings.sequence:
+        return [sequence_table(rows, run)]
     by_method = methods_table(rows, run, baseline)
     return [by_method, grid_table(rows, run)] if run.settings.grid else [by_method]
 
@@ -72,6 +75,8 @@ def overview(runs: Mapping[str, tuple[Sequence[Row], Run]], baseline: Baseline |
         groups = grouped(run.settings.corruptions)
         corruptions = groups.test or groups.own
         means = [_mean(rates[method], corruptions, run.settings.severities) for method in methods]
+        if run.settings.sequence:
+            means = [rates[method].get(SEQUENCE) for method in methods]
         before, after = (means[methods.index(each)] if each in methods else None for each in (NONE, FULL))
         scores = [metrics.mce(_errors(rates[m]), yardstick) if name in measured else None for m in methods]
         images = max((row.images for row in rows), default=0)

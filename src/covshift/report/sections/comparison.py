@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from covshift.bench.results.table import grouped
 from covshift.corruptions import names
-from covshift.data.condition import CLEAN, MIXED, Condition
+from covshift.data.condition import CLEAN, MIXED, SEQUENCE, Condition
 from covshift.report.difference import Difference, difference, mean_difference
 from covshift.report.figure import RED, Datum, Figure, data, figure
 from covshift.report.gather import Result
@@ -40,7 +40,7 @@ def section(first: Result, second: Result) -> Section:
 def compare(first: Result, second: Result, method: str) -> list[tuple[str, list[Condition], Difference]]:
     """Return the groups that are compared, with their conditions: all test corruptions, controls, each corruption."""
     shared = [c for c in first.table[method] if c in second.table[method]]
-    corruptions = grouped([*names("all"), *(c.corruption for c in shared if c not in (CLEAN, MIXED))])
+    corruptions = grouped([*names("all"), *(c.corruption for c in shared if c not in (CLEAN, MIXED, SEQUENCE))])
     groups = {
         "all test corruptions": [c for c in shared if c.corruption in corruptions.test],
         "clean": [c for c in shared if c == CLEAN],

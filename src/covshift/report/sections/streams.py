@@ -1,0 +1,143 @@
+"""Images as a stream: the error over time through a sequence of conditions, and in other orders than a random one."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from covshift.bench.methods import NONE
+from covshift.bench.results.over_time import Counted, errors_over_time, pooled
+from covshift.data.condition import CLEAN, SEQUENCE
+from covshift.report.figure import METHOD_COLOURS, Datum, Figure, data, figure, legend, palette
+from covshift.report.gather import Result
+from covshift.report.parts import Part, Section
+from covshift.support.tables import EMPTY, Table, TableCell, percent_cell
+
+if TYPE_CHECKING:
+    import altair
+
+_POINTS = 120  # on a line of a figure, at most
+_NAMED = 24  # domains that have room for their names
+
+
+def sections(results: Sequence[Result]) -> list[Section]:
+    """Return a section where there is a sequence or another order than a random one, else none."""
+    through = [result for result in results if result.run.settings.sequence]
+    parts: list[Part] = [over_time(result) for result in through if any(_counted(result).values())]
+    parts += [table(group) for group in _grouped(results)]
+    text = (
+        "A camera shows one class for a while, and one kind of weather after the other. Statistics that follow such a "
+        "stream follow its classes, too; a method that is safe in front of a camera stays below the model as it is."
+    )
+    return [Section("streams", "Streams", text, tuple(parts))] if parts else []
+
+
+def over_time(result: Result) -> Figure:
+    """Draw the error of each method against the number of images seen, with the changes of domain marked."""
+    settings = result.run.settings
+    rows = [row for name, counted in _counted(result).items() for row in _line(name, counted)]
+    domains = settings.domains(result.image_count)
+    marks = [{"images": each.start, "domain": _label(each.condition)} for each in domains]
+    sequence = ", ".join(settings.sequence[:6]) + (", …" if len(settings.sequence) > 6 else "")
+    caption = (
+        f"Top-1 error in % against the number of images seen, {result.image_count:,} images in each domain, in the "
+        f"order {settings.order}; nothing is reset. Lines mark where the domain changes."
+    )
+    title = f"Error over time of {result.name}: {sequence}"
+    return figure(f"streams-{result.name.replace('/', '-')}", title, caption, _chart(rows, marks), rows, wide=True)
+
+
+def _counted(result: Result) -> dict[str, list[Counted]]:
+    rows = {name: result.table[name].get(SEQUENCE) for name in result.methods}
+    return {name: errors_over_time(row, result.run) for name, row in rows.items() if row is not None}
+
+
+def _line(method: str, counted: Sequence[Counted]) -> list[Datum]:
+    """Return points of a line: pieces of the stream, several together where there are many, none across domains."""
+    together = -(-len(counted) // _POINTS)
+    groups: list[list[Counted]] = []
+    for each in counted:
+        last = groups[-1] if groups else []
+        if last and len(last) < together and last[-1].piece.condition == each.piece.condition:
+            last.append(each)
+        else:
+            groups.append([each])
+    return [
+        {
+            "method": method,
+            "images": (group[0].piece.start + group[-1].piece.stop) / 2,
+            "error": round(100 * pooled(group).value, 3),
+            "domain": _label(group[0].piece.condition),
+        }
+        for group in groups
+    ]
+
+
+def _label(condition: Any) -> str:
+    return CLEAN.corruption if condition == CLEAN else str(condition)
+
+
+def _chart(rows: Sequence[Datum], marks: Sequence[Datum]) -> "altair.TopLevelMixin":
+    import altair as alt
+
+    methods = list(dict.fromkeys(str(row["method"]) for row in rows))
+    x = alt.X("images:Q", title="images seen", axis=alt.Axis(grid=False, format="~s"))
+    dashes = alt.Scale(domain=methods, range=[[2, 3] if name == NONE else [1, 0] for name in methods])
+    lines = (
+        alt.Chart(data(rows))
+        .mark_line()
+        .encode(
+            x=x,
+            y=alt.Y("error:Q", title="top-1 error in %"),
+            color=alt.Color("method:N", legend=legend(methods, "stroke"), scale=palette(methods, METHOD_COLOURS)),
+            strokeDash=alt.StrokeDash("method:N", legend=legend(methods, "stroke"), scale=dashes),
+            tooltip=[f"{name}:N" for name in rows[0]],
+        )
+    )
+    base = alt.Chart(data(marks)).encode(x=x)
+    layers = [base.mark_rule(opacity=0.3), lines]
+    if len(marks) <= _NAMED:
+        layers.append(
+            base.mark_text(angle=270, align="left", dy=7, fontSize=9, opacity=0.7).encode(
+                y=alt.value(276), text="domain:N"
+            )
+        )
+    return alt.layer(*layers).properties(width="container", height=280)
+
+
+def _grouped(results: Sequence[Result]) -> list[list[Result]]:
+    """Return results of the same model on the same images in several orders, or in one that is not random."""
+    groups: dict[object, list[Result]] = {}
+    for result in results:
+        settings = result.run.settings
+        key = (result.run.model_digest, result.run.data_digest, settings.limit, settings.sequence, settings.severities)
+        groups.setdefault(key, []).append(result)
+    return [group for group in groups.values() if any(each.run.settings.order != "shuffled" for each in group)]
+
+
+def table(group: Sequence[Result]) -> Table:
+    """Return the error of each method in each order, with its time for an image."""
+    orders = {result.run.settings.order: result for result in group}
+    methods = list(dict.fromkeys(name for result in group for name in result.run.settings.methods))
+    lines = []
+    for name in methods:
+        cells = [_error(result, name) for result in orders.values()]
+        if any(cell.value is not None for cell in cells):
+            lines.append((TableCell(name), *cells, _time(group, name)))
+    first = group[0].run.settings
+    where = f"over the sequence {', '.join(first.sequence)}" if first.sequence else "as mean over the corruptions"
+    title = f"Error in % by order, {first.model} on {first.data}, {where}"
+    note = "a time includes that of making the images where a method was the first of its condition"
+    return Table(
+        f"orders-{group[0].name.replace('/', '-')}", title, ("method", *orders, "ms an image"), tuple(lines), (note,)
+    )
+
+
+def _error(result: Result, method: str) -> TableCell:
+    if result.run.settings.sequence:
+        return percent_cell(result.rate(method, SEQUENCE))
+    return percent_cell(result.mean(method))
+
+
+def _time(group: Sequence[Result], method: str) -> TableCell:
+    rows = [row for result in group for row in result.table.get(method, {}).values()]
+    images = sum(row.images for row in rows)
+    return TableCell(1000 * sum(row.seconds for row in rows) / images) if images else EMPTY
