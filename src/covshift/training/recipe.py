@@ -108,6 +108,7 @@ RECIPES = {
     recipe.name: recipe
     for recipe in (
         Recipe("resnet20", epochs=48, cycles=2),
+        Recipe("resnet20-seed1", epochs=48, cycles=2),  # the same again, to tell networks from seeds: --seed 1
         Recipe("resnet32", depth=32, start="resnet20", epochs=24, rate=0.1),
         Recipe("resnet20-augmix", augment="augmix", start="resnet20", epochs=4, rate=0.1),
         Recipe("resnet20-noise", augment="noise", start="resnet20", epochs=4, rate=0.1),
