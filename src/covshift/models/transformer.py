@@ -23,7 +23,7 @@ class Attention(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Map N x tokens x width to the same shape."""
-        query, key, value = self.qkv(x).unflatten(2, (3, -1, HEAD)).permute(2, 0, 3, 1, 4)
+        query, key, value = self.qkv(x).unflatten(2, (3, -1, HEAD)).permute(2, 0, 3, 1, 4).unbind()
         # torch's fused attention takes five times as long to train in bfloat16 on a CPU.
         shares = (query * HEAD**-0.5 @ key.transpose(2, 3)).softmax(3)
         out: Tensor = self.out((shares @ value).transpose(1, 2).flatten(2))
