@@ -66,6 +66,51 @@ def test_it_learns(tmp_path, augment, norm):
     assert result.history[-1].loss < result.history[0].loss
 
 
+ADAMW = {"descent": "adamw", "decay": 0.05, "smoothing": 0.1, "rate": 3e-3, "norm": "layer"}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"precision": "bfloat16"},
+        {"precision": "bfloat16", "norm": "group"},
+        {"precision": "bfloat16", "augment": "augmix"},
+        {"architecture": "vit", "depth": 1, "width": 32, **ADAMW},
+        {"architecture": "convnext", "depth": 4, "width": 8, **ADAMW},
+        {"architecture": "vit", "depth": 1, "width": 32, "precision": "bfloat16", **ADAMW},
+    ],
+    ids=str,
+)
+def test_it_learns_by_other_recipes_and_goes_on_to_the_same_weights(tmp_path, change):
+    recipe = replace(TINY, epochs=8, **change)
+    whole = fit(tmp_path / "whole", recipe)
+    assert whole.history[-1].test_error <= 0.2
+    assert all(tensor.dtype != torch.bfloat16 for tensor in whole.network.state_dict().values())
+    fit(tmp_path / "parts", recipe, stop=after(6))
+    assert_same(whole, fit(tmp_path / "parts", recipe))
+
+
+@pytest.mark.parametrize("norm", ["batch", "group", "fixup"])
+def test_bfloat16_learns_what_float32_learns(tmp_path, norm):
+    recipe = replace(TINY, norm=norm, epochs=4)
+    losses = [
+        [row.loss for row in fit(tmp_path / precision, replace(recipe, precision=precision)).history]
+        for precision in ("float32", "bfloat16")
+    ]
+    assert losses[0] != losses[1]
+    assert losses[1] == pytest.approx(losses[0], rel=0.03)
+
+
+def test_adamw_decays_matrices_only():
+    recipe = find_recipe("vit")
+    network = recipe.network()
+    matrices, others = recipe.optimiser(network).param_groups
+    assert (matrices["weight_decay"], others["weight_decay"]) == (0.05, 0)
+    layers = [layer for layer in network.modules() if isinstance(layer, torch.nn.LayerNorm)]
+    assert {id(layer.weight) for layer in layers} <= {id(p) for p in others["params"]}
+    assert len(matrices["params"]) + len(others["params"]) == len(list(network.parameters()))
+
+
 @pytest.mark.parametrize("augment", ["crop", "augmix", "mixup"])
 @pytest.mark.parametrize("steps", [1, 4, 6])  # an epoch has four
 def test_a_stopped_run_goes_on_to_the_same_weights(tmp_path, augment, steps):
@@ -178,6 +223,8 @@ def test_the_recipes():
         Recipe("x", epochs=0)
     with pytest.raises(CovshiftError, match="at least one cycle, got 0"):
         Recipe("x", cycles=0)
+    with pytest.raises(CovshiftError, match="unknown precision 'bfloat61'; did you mean 'bfloat16'"):
+        Recipe("x", precision="bfloat61")
     with pytest.raises(CovshiftError, match="learning rate above 0, got nan"):
         Recipe("x", rate=float("nan"))
     with pytest.raises(CovshiftError, match="expected crop or mixup for pictures in folders, got 'augmix'"):
@@ -237,6 +284,13 @@ def test_the_command_writes_weights_and_a_card_that_open(tiny_cifar, tmp_path, m
     assert wrong == pytest.approx(card["clean error"])
 
 
+def test_the_card_says_the_precision(tiny_cifar, tmp_path):
+    assert invoke("tiny", "--out", tmp_path, "--precision", "bfloat16").exit_code == 0
+    card = json.loads((tmp_path / "tiny.json").read_text())
+    assert card["recipe"]["precision"] == "bfloat16"
+    assert card["command"] == "covshift train tiny --epochs 3 --rate 0.05 --seed 0 --precision bfloat16"
+
+
 def test_the_command_says_how_to_go_on_after_ctrl_c(tiny_cifar, tmp_path, monkeypatch):
     monkeypatch.setattr(session, "train", lambda *args, **kw: _interrupted(*args, **kw))
     result = invoke("tiny", "--out", tmp_path)
@@ -267,6 +321,7 @@ def _interrupted(*args, **options):
     [
         (["resnet-20"], "did you mean 'resnet20'"),
         (["tiny", "--rate", "-1"], "learning rate above 0"),
+        (["tiny", "--precision", "float16"], "unknown precision 'float16'"),
         (["resnet20", "--data", "/nowhere"], "does not exist"),
         (["resnet50-gn"], "name it: --data DIR"),
         (["resnet50-gn", "--data", "/nowhere"], "expected a folder"),

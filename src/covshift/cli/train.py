@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -26,6 +26,14 @@ def command(
         int | None, typer.Option(min=1, metavar="NUMBER", help="Number of passes over the data.", show_default=_ITS_OWN)
     ] = None,
     rate: Annotated[float | None, typer.Option(help="Highest learning rate.", show_default=_ITS_OWN)] = None,
+    precision: Annotated[
+        str | None,
+        typer.Option(
+            metavar="float32|bfloat16",
+            help="Number format of layers in training; bfloat16 is faster where the processor has it.",
+            show_default=_ITS_OWN,
+        ),
+    ] = None,
     device: options.Device = "auto",
     threads: options.Threads = None,
 ) -> None:
@@ -44,7 +52,8 @@ def command(
     if not 0 <= seed < 2**63:
         raise CovshiftError(f"expected --seed from 0 to 2^63 - 1, got {seed}")
     recipe = find_recipe(name)
-    recipe = replace(recipe, epochs=epochs or recipe.epochs, rate=recipe.rate if rate is None else rate)
+    chosen: dict[str, Any] = {"epochs": epochs, "rate": rate, "precision": precision}
+    recipe = replace(recipe, **{key: value for key, value in chosen.items() if value is not None})
     if recipe.data != "cifar10" and data is None:
         raise CovshiftError(f"{name} needs an ImageNet folder with train/ and val/; name it: --data DIR")
     folder = out or Path("runs") / name

@@ -4,16 +4,20 @@ import json
 import math
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from torch import nn
 
 from covshift.models.checkpoint import load_weights, read_state
 from covshift.models.cifar import ResNet
+from covshift.models.convnext import ConvNeXt
 from covshift.models.imagenet import imagenet_resnet
 from covshift.models.preprocess import Colour
+from covshift.models.transformer import VisionTransformer
 from covshift.models.untrained import untrained
 from covshift.support.errors import CovshiftError, unknown
+
+Architecture = Literal["resnet", "vit", "convnext"]
 
 WEIGHTS = Path(__file__).parent / "weights"
 
@@ -99,8 +103,20 @@ def _colour(values: list[float], least: float = -math.inf) -> Colour:
     return red, green, blue
 
 
-def _network(card: dict[str, Any], classes: int | None = None) -> nn.Module:
-    recipe, classes = card["recipe"], classes or card["classes"]
+def new_network(recipe: dict[str, Any], classes: int) -> nn.Module:
+    """Return the network that a recipe, as a card holds it, trains; its values are random."""
+    depth = recipe["depth"]
     if recipe["data"] == "imagenet":
-        return imagenet_resnet(recipe["depth"], recipe["norm"], classes)
-    return ResNet(recipe["depth"], recipe["width"], recipe["norm"], classes)
+        return imagenet_resnet(depth, recipe["norm"], classes)
+    architecture: Architecture = recipe.get("architecture", "resnet")  # cards of covshift 0.1 do not name it
+    if architecture == "vit":
+        return VisionTransformer(depth, recipe["width"], classes)
+    if architecture == "convnext":
+        return ConvNeXt(depth, recipe["width"], classes)
+    if architecture != "resnet":
+        raise ValueError(f"a card with the architecture {architecture!r}")
+    return ResNet(depth, recipe["width"], recipe["norm"], classes)
+
+
+def _network(card: dict[str, Any], classes: int | None = None) -> nn.Module:
+    return new_network(card["recipe"], classes or card["classes"])

@@ -33,6 +33,7 @@ def card(network: nn.Module, recipe: Recipe, feed: Feed, seed: int, history: lis
     """Return recipe, seed, preprocessing, clean error, command and versions, as JSON can hold them."""
     assert history[-1].test_error is not None
     data = "" if recipe.data == "cifar10" else " --data DIR"
+    precision = "" if recipe.precision == "float32" else f" --precision {recipe.precision}"
     return {
         "name": recipe.name,
         "recipe": asdict(recipe),
@@ -44,6 +45,7 @@ def card(network: nn.Module, recipe: Recipe, feed: Feed, seed: int, history: lis
         "clean error": round(history[-1].test_error, 6),
         "train loss": round(history[-1].loss, 6),
         "hours": round(sum(row.seconds for row in history) / 3600, 2),
-        "command": f"covshift train {recipe.name}{data} --epochs {recipe.epochs} --rate {recipe.rate:g} --seed {seed}",
+        "command": f"covshift train {recipe.name}{data} --epochs {recipe.epochs} --rate {recipe.rate:g} --seed {seed}"
+        + precision,
         "versions": {"covshift": version("covshift"), "torch": torch.__version__, "python": platform.python_version()},
     }

@@ -1,17 +1,18 @@
 """The recipes: what is trained, on what views of the images, and how."""
 
 import math
-from dataclasses import dataclass
-from typing import Any, Literal
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, get_args
 
 from torch import nn
-from torch.optim import SGD, Optimizer
+from torch.optim import SGD, AdamW, Optimizer
 
-from covshift.models.builtin import open_network
+from covshift.models.builtin import Architecture, new_network, open_network
 from covshift.models.cifar import Norm, ResNet, deepen
-from covshift.models.imagenet import imagenet_resnet
 from covshift.support.errors import CovshiftError, is_number, unknown
 from covshift.training.augment import Augment
+
+Precision = Literal["float32", "bfloat16"]
 
 WARMUP = 0.15
 """Share of the steps of a cycle in which the learning rate rises."""
@@ -25,7 +26,8 @@ class Recipe:
     data: Literal["cifar10", "imagenet"] = "cifar10"
     depth: int = 20
     width: int = 16
-    norm: Norm = "batch"
+    norm: Norm | Literal["layer"] = "batch"
+    architecture: Architecture = "resnet"
     augment: Augment = "crop"
     start: str | None = None
     """The built-in network that training begins from, with more blocks where this one is deeper; otherwise drawn."""
@@ -34,8 +36,13 @@ class Recipe:
     rate: float = 0.2
     """The highest learning rate."""
     decay: float = 5e-4
+    descent: Literal["sgd", "adamw"] = "sgd"
     momentum: float = 0.9
     nesterov: bool = True
+    smoothing: float = 0.0
+    """Share of each label that is spread over all classes."""
+    precision: Precision = "float32"
+    """Format of convolutions and products in training; weights, their updates and the evaluation stay in float32."""
     schedule: Literal["cycle", "steps"] = "cycle"
     """A linear rise and half a cosine down to zero, or a tenth of the rate after 30, 60 and 90 % of the steps."""
     cycles: int = 1
@@ -48,6 +55,8 @@ class Recipe:
             raise CovshiftError(f"expected at least one cycle, got {self.cycles!r}")
         if not is_number(self.rate) or not 0 < self.rate < math.inf:
             raise CovshiftError(f"expected a learning rate above 0, got {self.rate!r}")
+        if self.precision not in get_args(Precision):
+            raise unknown("precision", self.precision, get_args(Precision))
         if self.data == "imagenet" and self.augment not in ("crop", "mixup"):
             raise CovshiftError(f"expected crop or mixup for pictures in folders, got {self.augment!r}")
 
@@ -56,14 +65,19 @@ class Recipe:
         if self.start is not None:
             network = open_network(self.start).network
             return deepen(network, self.depth) if isinstance(network, ResNet) else network
-        if self.data == "imagenet":
-            return imagenet_resnet(self.depth, self.norm, classes)
-        return ResNet(self.depth, self.width, self.norm, classes)
+        return new_network(asdict(self), classes)
 
     def optimiser(self, network: nn.Module) -> Optimizer:
-        """Return SGD with momentum; Fixup's scalars learn at a tenth of the rate, as its authors do."""
+        """Return SGD with momentum, or AdamW that decays matrices only.
+
+        Fixup's scalars learn at a tenth of the rate, as its authors do.
+        """
         parameters = list(network.parameters())
         groups: list[dict[str, Any]] = [{"params": parameters, "share": 1.0}]
+        if self.descent == "adamw":
+            groups[0]["params"] = [p for p in parameters if p.ndim > 1]
+            groups.append({"params": [p for p in parameters if p.ndim < 2], "share": 1.0, "weight_decay": 0.0})
+            return AdamW(groups, lr=self.rate, weight_decay=self.decay)
         if self.norm == "fixup":
             groups[0]["params"] = [p for p in parameters if p.numel() > 1]
             groups.append({"params": [p for p in parameters if p.numel() == 1], "share": 0.1})
@@ -87,17 +101,21 @@ class Recipe:
 
 
 _WITHOUT_BATCHES: dict[str, tuple[Norm, Augment]] = {"gn": ("group", "crop"), "fixup": ("fixup", "mixup")}
+_MODERN: Any = {"descent": "adamw", "decay": 0.05, "smoothing": 0.1, "rate": 1.5e-3, "precision": "bfloat16"}
 _PAPER: Any = {"epochs": 100, "batch": 256, "rate": 0.1, "decay": 1e-4, "nesterov": False, "schedule": "steps"}
 
 RECIPES = {
     recipe.name: recipe
     for recipe in (
         Recipe("resnet20", epochs=48, cycles=2),
-        Recipe("resnet32", depth=32, start="resnet20", epochs=5, rate=0.1),
+        Recipe("resnet20-seed1", epochs=48, cycles=2),  # the same again, to tell networks from seeds: --seed 1
+        Recipe("resnet32", depth=32, start="resnet20", epochs=24, rate=0.1),
         Recipe("resnet20-augmix", augment="augmix", start="resnet20", epochs=4, rate=0.1),
         Recipe("resnet20-noise", augment="noise", start="resnet20", epochs=4, rate=0.1),
-        Recipe("resnet20-gn", norm="group", epochs=10, rate=0.1),
-        Recipe("resnet20-fixup", norm="fixup", epochs=10, rate=0.1),
+        Recipe("resnet20-gn", norm="group", epochs=48, rate=0.1, precision="bfloat16"),
+        Recipe("resnet20-fixup", norm="fixup", epochs=48, rate=0.1, precision="bfloat16"),
+        Recipe("vit", architecture="vit", depth=6, width=96, norm="layer", epochs=24, cycles=2, **_MODERN),
+        Recipe("convnext", architecture="convnext", depth=8, width=32, norm="layer", epochs=24, cycles=2, **_MODERN),
         # As in the paper: SGD at 0.1 with momentum 0.9, weight decay 1e-4, 100 epochs in batches of 256; and what else
         # the authors of the normalisation do, which is mixup for Fixup.
         *(

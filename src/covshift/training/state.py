@@ -48,7 +48,11 @@ class TrainingRun:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             network = recipe.network(feed.classes)
-        self.network = network.to(self.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self.amp = recipe.precision == "bfloat16"
+        # Convolutions on a CPU are fastest with channels last, GroupNorm in bfloat16 with channels first.
+        first = self.amp and recipe.norm == "group"
+        self.layout = torch.contiguous_format if first else torch.channels_last
+        self.network = network.to(self.device, memory_format=self.layout)  # type: ignore[call-overload]
         self.optimiser: Optimizer = recipe.optimiser(self.network)
         self.steps_per_epoch = steps_per_epoch(recipe, feed)
         self.total = self.steps_per_epoch * recipe.epochs
@@ -60,15 +64,17 @@ class TrainingRun:
             self.save()  # a folder that cannot be written to raises now, not after minutes
 
     def learn(self, batch: TrainingBatch) -> None:
-        """Take one step of SGD."""
-        images, labels = batch.images.to(self.device), batch.labels.to(self.device)
+        """Take one step of the optimiser."""
+        images = batch.images.to(self.device, memory_format=self.layout)
+        labels = batch.labels.to(self.device)
         rate = self.recipe.rate_at((self.step + 1) / self.total)
         for group in self.optimiser.param_groups:
             group["lr"] = rate * group["share"]
         self.network.train()
         self.optimiser.zero_grad()
-        logits: Tensor = self.network(images)
-        loss = augmix.loss(logits, labels) if len(logits) > len(labels) else F.cross_entropy(logits, labels)
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.amp):
+            logits: Tensor = self.network(images)
+        loss = self._loss(logits.float(), labels)
         loss.backward()
         self.optimiser.step()
         if not math.isfinite(loss.item()):
@@ -78,6 +84,11 @@ class TrainingRun:
         classes = labels if labels.ndim == 1 else labels.argmax(1)
         self.wrong += int((logits[: len(labels)].argmax(1) != classes).sum())
         self.seen += len(labels)
+
+    def _loss(self, logits: Tensor, labels: Tensor) -> Tensor:
+        if len(logits) > len(labels):
+            return augmix.loss(logits, labels)
+        return F.cross_entropy(logits, labels, label_smoothing=self.recipe.smoothing)
 
     def finish_epoch(self) -> Epoch:
         """Sum the epoch up, and evaluate on the test images every few epochs."""
