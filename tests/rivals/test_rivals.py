@@ -9,7 +9,7 @@ from networks import images, randomise
 from torch import nn
 
 from covshift.bench.methods import parse_method, parse_methods
-from covshift.core.places import find_layers
+from covshift.core.finding import find_layers
 from covshift.rivals import RIVALS, Lame, PriorCorrection, UnmixedNorm
 from covshift.rivals.base import Pair
 from covshift.support.errors import CovshiftError

@@ -9,7 +9,8 @@ from typing import Any, ClassVar, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from covshift.core.places import NormLayer, find_layers, give_back
+from covshift.core.finding import find_layers
+from covshift.core.places import NormLayer, give_back
 from covshift.support.errors import CovshiftError, is_number
 
 Answer = Callable[[Tensor], Any]
@@ -73,15 +74,15 @@ class NormRival(Rival):
         layers = find_layers(model)
         kept: dict[str, Pair | None] = {}
 
-        def before(layer: NormLayer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-            x = layer.input(args, kwargs)
+        def act(layer: NormLayer, passing: Any) -> Any:
+            x = layer.read(passing)
             use, kept[layer.path] = self.step(layer, kept.get(layer.path), x)
             if use.mean.ndim == 1:
                 layer.write(*use)
                 return None
-            return with_input(renormalise(x, layer, use), args, kwargs)
+            return layer.replaced(passing, renormalise(x, layer, use))
 
-        handles = [layer.hook(before) for layer in layers]
+        handles = [handle for layer in layers for handle in layer.hook(act)]
         try:
             with torch.inference_mode():
                 yield model
@@ -98,11 +99,6 @@ def renormalise(x: Tensor, layer: NormLayer, by: Pair) -> Tensor:
     shift = layer.mean - by.mean * scale
     shape = (-1, len(layer.mean), *[1] * (x.ndim - 2))
     return torch.addcmul(shift.reshape(shape), x, scale.reshape(shape)).to(x.dtype)
-
-
-def with_input(x: Tensor, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Return the arguments of a call with another input."""
-    return ((x, *args[1:]), kwargs) if args else (args, {**kwargs, next(iter(kwargs)): x})
 
 
 def check_share(value: object, name: str) -> None:

@@ -9,8 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from covshift.core.calling import logits_of
-from covshift.core.places import NormLayer, find_layers, give_back
-from covshift.rivals.base import Answer, Pair, Rival, renormalise, with_input
+from covshift.core.finding import find_layers
+from covshift.core.places import NormLayer, give_back
+from covshift.rivals.base import Answer, Pair, Rival, renormalise
 from covshift.support.checks import check_flags, check_number
 from covshift.support.errors import CovshiftError
 
@@ -39,7 +40,7 @@ class Tent(Rival):
         layers = find_layers(model)
         trained = _scales_and_shifts(layers)
         came_with = [parameter.detach().clone() for parameter in trained]
-        handles = [layer.hook(_by_batch) for layer in layers]
+        handles = [handle for layer in layers for handle in layer.hook(_by_batch)]
         with _only_learning(model, trained):
             optimiser = torch.optim.Adam(trained, self.lr)
 
@@ -67,11 +68,11 @@ def entropy(logits: Tensor) -> Tensor:
     return -(logits.softmax(1) * logits.log_softmax(1)).sum(1)
 
 
-def _by_batch(layer: NormLayer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _by_batch(layer: NormLayer, passing: Any) -> Any:
     """Normalise by the batch in a way that gradients pass through, statistics included."""
-    x = layer.input(args, kwargs)
+    x = layer.read(passing)
     var, mean = torch.var_mean(x, [0, *range(2, x.ndim)], correction=0)
-    return with_input(renormalise(x, layer, Pair(mean, var)), args, kwargs)
+    return layer.replaced(passing, renormalise(x, layer, Pair(mean, var)))
 
 
 def _scales_and_shifts(layers: list[NormLayer]) -> list[nn.Parameter]:
