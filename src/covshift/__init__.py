@@ -7,6 +7,7 @@ if TYPE_CHECKING:
     from covshift import shift
     from covshift.core.adapter import Adapter, adapt, release
     from covshift.core.estimate import estimate
+    from covshift.core.live import Live
     from covshift.core.moments import Moments
     from covshift.core.policies import Batch, Policy, Stream
     from covshift.core.source import Source
@@ -22,6 +23,7 @@ __all__ = [
     "Condition",
     "CovshiftError",
     "Data",
+    "Live",
     "Model",
     "Moments",
     "Policy",
@@ -42,6 +44,7 @@ __all__ = [
 _MODULES = {
     "covshift.core.adapter": ("Adapter", "adapt", "release"),
     "covshift.core.estimate": ("estimate",),
+    "covshift.core.live": ("Live",),
     "covshift.core.moments": ("Moments",),
     "covshift.core.policies": ("Batch", "Policy", "Stream"),
     "covshift.core.source": ("Source",),

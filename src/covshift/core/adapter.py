@@ -42,7 +42,7 @@ class Adapter:
         self._places = places
         self._source = source
         self._model = root = unwrap(model)
-        self._memory = Memory()
+        self._memory = Memory(source=source)
         self._passes: list[_Pass] = []
         self._turns = Turns()
         self._reached = False
@@ -75,11 +75,12 @@ class Adapter:
         if state.fingerprint != self._fingerprint or state.keys() != {place.path for place in self._places}:
             raise CovshiftError("this state is of another model, or of other layers than the ones adapted here")
         state.check_values({place.path: place.mean.shape for place in self._places})
-        self._restart(memory.to({place.path: place.mean.device for place in self._places}))
+        memory = memory.to({place.path: place.mean.device for place in self._places})
+        self._restart(replace(memory, source=self._source))
 
     def reset(self) -> None:
         """Forget what was seen and return to the source statistics; the adapter stays attached."""
-        self._restart(Memory())
+        self._restart(Memory(source=self._source))
 
     def remove(self) -> None:
         """Remove the adapter; the model is restored bit for bit. What a stream has seen stays in `state`."""
@@ -150,6 +151,7 @@ class Adapter:
             seen = target = policy.follow(self._memory.seen.get(layer.path), met)
         else:
             seen, target = met, policy.follow(None, batch)
+        target = policy.aim(layer, target, rows)
         layer.mix(target.mean, target.var, self._weigh(layer, target, rows))
         current.seen[layer.path] = seen
         current.variances.append((layer.path, target.var.to(layer.var.dtype)))

@@ -6,9 +6,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from covshift.core.classes import Classes, Slopes
 from covshift.core.moments import Moments
 
 _PARTS = ("counts", "mean", "var")
+_SLOPES = ("mean", "second", "unexplained")
 
 
 def pack(layers: Mapping[str, Moments], prefix: str = "") -> dict[str, Tensor]:
@@ -31,3 +33,31 @@ def unpack(file: Any, names: list[str], prefix: str = "") -> dict[str, Moments]:
         count, images = counts.tolist()
         layers[name] = Moments(count, images, mean, var)
     return layers
+
+
+def pack_classes(classes: Classes) -> dict[str, Tensor]:
+    """Return the tensors that a file of classes holds."""
+    tensors = {" embedding": classes.embedding, " centre": classes.centre}
+    for name, slopes in classes.slopes.items():
+        for part in _SLOPES:
+            tensors[f"{name}/slopes {part}"] = getattr(slopes, part)
+    return {name: tensor.detach().to("cpu", torch.float32).contiguous() for name, tensor in tensors.items()}
+
+
+def unpack_classes(file: Any, names: list[str]) -> Classes:
+    """Return the classes that an open safetensors file holds, with what they do at the places of these names."""
+
+    def read(name: str) -> Tensor:
+        tensor: Tensor = file.get_tensor(name).double()
+        if not tensor.isfinite().all():
+            raise ValueError(f"{name!r} has NaN or infinite values")
+        return tensor
+
+    embedding, centre = read(" embedding"), read(" centre")
+    slopes = {name: Slopes(*(read(f"{name}/slopes {part}") for part in _SLOPES)) for name in names}
+    for name, each in slopes.items():
+        if not each.mean.shape == each.second.shape == (len(centre), len(each.unexplained)):
+            raise ValueError(f"what classes do at {name!r} has the wrong shape")
+    if embedding.ndim != 2 or centre.shape != embedding.shape[1:]:
+        raise ValueError("the embedding of classes has the wrong shape")
+    return Classes(embedding, centre, slopes)

@@ -11,6 +11,7 @@ from torch import Tensor
 from covshift.core.auto import chance_of_batch, chance_of_groups, trust
 from covshift.core.moments import Moments, merge, widen
 from covshift.core.places import Place
+from covshift.core.source import Source
 from covshift.core.statistics import Statistics, check_prior, target_weight
 from covshift.support.errors import CovshiftError, is_number
 
@@ -22,10 +23,12 @@ class Memory:
     Attributes:
         seen: the moments of what each layer has seen, by path.
         notes: tensors that a policy keeps for itself, by name; `adapter.state` holds them, too.
+        source: the source that the model is adapted with; not a part of the state.
     """
 
     seen: Mapping[str, Moments] = field(default_factory=dict)
     notes: Mapping[str, Tensor] = field(default_factory=dict)
+    source: Source | None = None
 
     def to(self, devices: Mapping[str, torch.device]) -> "Memory":
         """Return a copy with the moments of each layer on its own device, and notes on that of the first layer."""
@@ -103,6 +106,16 @@ class Policy:
             batch: what it sees in this one.
         """
         return batch
+
+    def aim(self, place: Place, seen: Moments, rows: Rows | None) -> Moments:
+        """Return the moments to correct a place by, made of what `follow` returned; by default these.
+
+        Args:
+            place: the place, with its source statistics `mean` and `var`.
+            seen: what `follow` returned.
+            rows: the activations themselves; None where a state is restored between two passes.
+        """
+        return seen
 
     def weigh(self, place: Place, seen: Moments, rows: Rows | None) -> float | Tensor:
         """Return how much `seen` counts against the source statistics of a layer, from 0 to 1: n/(N+n) in Eq. 3.

@@ -5,6 +5,7 @@ from contextlib import contextmanager
 
 import torch
 import torch.distributed as dist
+from torch import Tensor
 
 from covshift.core.moments import Moments, merge, widen
 from covshift.support.errors import CovshiftError
@@ -32,6 +33,13 @@ def over_ranks(moments: Moments) -> Moments:
         count, images = theirs[:2].tolist()
         total = merge(total, Moments(count, images, theirs[2 : 2 + channels], theirs[2 + channels :]))
     return total
+
+
+def sum_over_ranks(tensors: list[Tensor]) -> None:
+    """Add up tensors, in place, over all ranks."""
+    if has_ranks():
+        for tensor in tensors:
+            dist.all_reduce(tensor)
 
 
 def least_of_ranks(number: int, device: torch.device) -> int:

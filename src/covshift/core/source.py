@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Callable, Iterable, Mapping, Sized
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Self
 
 import torch
@@ -11,19 +11,19 @@ from safetensors.torch import save as to_safetensors
 from torch import Tensor, nn
 
 from covshift.core.calling import batches_of, call_model
+from covshift.core.classes import Classes
 from covshift.core.finding import choose_places, find_places
 from covshift.core.hooks import check_not_compiled
 from covshift.core.identity import digest, fingerprint
-from covshift.core.moments import Meter, Moments, measure_rows, merge, widen
-from covshift.core.packing import pack, unpack
-from covshift.core.places import Patterns, Place, not_finite
-from covshift.core.ranks import over_ranks
+from covshift.core.look import Look
+from covshift.core.moments import Moments
+from covshift.core.packing import pack, pack_classes, unpack, unpack_classes
+from covshift.core.places import Patterns
 from covshift.core.statistics import Statistics
 from covshift.core.wrappers import AnyModel, unwrap
 from covshift.support.checks import check_flags, check_function, check_kind, check_path
 from covshift.support.errors import CovshiftError, plural
 from covshift.support.files import replacing
-from covshift.support.progress import progress_bar
 
 FEWEST = 8
 """The least number of images that a source is measured on."""
@@ -39,6 +39,7 @@ class Source:
         statistics: count, mean and variance at each place, by path.
         spread: how much the mean of one image varies from image to image (a variance), by path.
         digest: the SHA-256 of the model that it was measured on, which is the only one that it fits.
+        classes: what classes do to the activations, for `Live`; None if the model gives no classes.
         measured: whether it was measured; if not, it is what the model's normalisation layers hold.
 
     >>> net = nn.Sequential(nn.Conv2d(3, 8, 3), nn.GroupNorm(2, 8)).eval()
@@ -47,8 +48,17 @@ class Source:
     Source(1 place, 8 channels, 100 images)
     """
 
-    def __init__(self, statistics: Statistics, spread: Mapping[str, Tensor], digest: str, *, measured: bool) -> None:
+    def __init__(
+        self,
+        statistics: Statistics,
+        spread: Mapping[str, Tensor],
+        digest: str,
+        *,
+        measured: bool,
+        classes: Classes | None = None,
+    ) -> None:
         self.statistics = statistics
+        self.classes = classes
         self.spread = dict(spread)
         self.digest = digest
         self.measured = measured
@@ -85,24 +95,19 @@ class Source:
         batches = batches_of(model, loader)
         module = unwrap(model)
         check_not_compiled(module)
-        chosen = choose_places(module, places)
-        nothing = {
-            path: Moments(0, 0, torch.zeros(channels), torch.zeros(channels)) for path, channels in chosen.items()
-        }
-        found = find_places(module, nothing)
-        seen, means = _look(module, found, batches, call or call_model, progress)
-        if sync:
-            seen = {place.path: over_ranks(seen.get(place.path, _nothing(place))) for place in found}
-            means = {place.path: over_ranks(means.get(place.path, _nothing(place))) for place in found}
-        seen = {path: moments for path, moments in seen.items() if moments.count}
-        _check(seen)
+        sizes = choose_places(module, places)
+        found = find_places(module, {path: Moments(0, 0, *torch.zeros(2, size)) for path, size in sizes.items()})
+        look = Look(module, found)
+        look.at(batches, call or call_model, progress=progress)
+        seen, means = look.moments(sync=sync)
         images = max(moments.images for moments in seen.values())
         if images < FEWEST:
             raise CovshiftError(
                 f"expected at least {FEWEST} clean images to measure a source on, got {images:g}; hundreds are best"
             )
-        statistics = Statistics(seen, fingerprint(module))
-        return cls(statistics, {path: means[path].var for path in seen}, digest(module), measured=True)
+        spread = {path: means[path].var for path in seen}
+        classes = look.classes(sync=sync)
+        return cls(Statistics(seen, fingerprint(module)), spread, digest(module), measured=True, classes=classes)
 
     def anchors(self, model: AnyModel) -> dict[str, Moments] | None:
         """Return the source statistics of each place by path; None if they are those that the model holds.
@@ -121,12 +126,15 @@ class Source:
         target = check_path(path, "path")
         tensors = pack(self.statistics)
         tensors |= {f"{name}/{_SPREAD}": tensor.cpu().double().contiguous() for name, tensor in self.spread.items()}
+        if self.classes is not None:
+            tensors |= pack_classes(self.classes)
         metadata = {
             "format": _FORMAT,
             "fingerprint": self.statistics.fingerprint,
             "digest": self.digest,
             "measured": json.dumps(self.measured),
             "places": json.dumps(list(self.statistics)),
+            "classes": json.dumps([] if self.classes is None else list(self.classes.slopes)),
         }
         with replacing(target) as file:
             file.write_bytes(to_safetensors(tensors, metadata))
@@ -145,6 +153,8 @@ class Source:
                 names, measured = json.loads(metadata["places"]), json.loads(metadata["measured"]) is True
                 statistics = Statistics(unpack(file, names), metadata["fingerprint"])
                 spread = {name: file.get_tensor(f"{name}/{_SPREAD}") for name in names if measured}
+                known = json.loads(metadata["classes"])
+                classes = unpack_classes(file, known) if known else None
                 of_model = metadata["digest"]
         except (SafetensorError, OSError, LookupError, ValueError, TypeError, RecursionError) as error:
             raise CovshiftError(f"{path} is not a whole source ({error}); save it again") from error
@@ -152,7 +162,7 @@ class Source:
         for name, tensor in spread.items():
             if tensor.shape != statistics[name].mean.shape or not (tensor >= 0).all() or not tensor.isfinite().all():
                 raise CovshiftError(f"expected finite spreads from 0 for {name!r}, got others; save the source again")
-        return cls(statistics, spread, of_model, measured=measured)
+        return cls(statistics, spread, of_model, measured=measured, classes=classes)
 
     def __repr__(self) -> str:
         channels = sum(len(moments.mean) for moments in self.statistics.values())
@@ -167,56 +177,3 @@ def anchors_of(source: Source | None, model: AnyModel) -> dict[str, Moments] | N
         return None
     check_kind(source, Source, "source", "a Source")
     return source.anchors(model)
-
-
-def _look(
-    model: nn.Module,
-    places: list[Place],
-    batches: Iterable[Any],
-    call: Callable[[nn.Module, Any], Any],
-    progress: bool,
-) -> tuple[dict[str, Moments], dict[str, Moments]]:
-    """Return the moments of what passes each place, and those of the means of single images."""
-    seen: dict[str, Moments] = {}
-    means: dict[str, Moments] = {}
-    meter = Meter()
-
-    def act(place: Place, passing: Any) -> None:
-        x = place.read(passing, meter.known)
-        batch = meter.measure(place.path, x)
-        seen[place.path] = merge(seen[place.path], batch) if place.path in seen else batch
-        if batch.images:
-            rows = of_images(measure_rows(x)[0], meter.images(x))
-            each = Moments(len(rows), len(rows), rows.mean(0), rows.var(0, correction=0))
-            means[place.path] = merge(means[place.path], each) if place.path in means else each
-
-    total = len(batches) if isinstance(batches, Sized) else None
-    handles = [handle for place in places for handle in place.hook(act)]
-    try:
-        with torch.inference_mode(), progress_bar("measuring the source", total, enabled=progress) as advance:
-            for batch in batches:
-                meter = Meter()
-                call(model, batch)
-                advance(1)
-    finally:
-        for handle in handles:
-            handle.remove()
-    return seen, means
-
-
-def of_images(rows: Tensor, images: int) -> Tensor:
-    """Return the mean over the rows of each image, [images, channels]; where rows are not images, the rows."""
-    rows = widen(rows)
-    return rows.unflatten(0, (images, -1)).mean(1) if len(rows) > images and len(rows) % images == 0 else rows
-
-
-def _nothing(place: Place) -> Moments:
-    return Moments(0, 0, torch.zeros_like(place.mean), torch.zeros_like(place.var))
-
-
-def _check(seen: Mapping[str, Moments]) -> None:
-    if not seen:
-        raise CovshiftError("the loader gave no images that reach a place of the model: there is nothing to measure")
-    for path, moments in seen.items():
-        if not (moments.mean.isfinite() & moments.var.isfinite()).all():
-            raise not_finite(path)

@@ -1,0 +1,93 @@
+"""One look at clean images: what passes the places of a model, and what the model says of each image."""
+
+from collections.abc import Callable, Iterable, Sized
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from covshift.core.classes import Classes, Regression, embed_classes
+from covshift.core.moments import Meter, Moments, measure_rows, merge, widen
+from covshift.core.places import Place, not_finite
+from covshift.core.ranks import over_ranks
+from covshift.support.errors import CovshiftError
+from covshift.support.progress import progress_bar
+
+
+class Look:
+    """Measures the moments of all activations at some places, and of single images, in one pass over the data."""
+
+    def __init__(self, model: nn.Module, places: list[Place]) -> None:
+        self._model = model
+        self._places = places
+        self._seen: dict[str, Moments] = {}
+        self._means: dict[str, Moments] = {}
+        self._meter = Meter()
+        self._images: dict[str, tuple[Tensor, Tensor]] = {}
+        self._regression: Regression | None = None
+
+    def at(self, batches: Iterable[Any], call: Callable[[nn.Module, Any], Any], *, progress: bool) -> None:
+        """Show the model all batches."""
+        total = len(batches) if isinstance(batches, Sized) else None
+        handles = [handle for place in self._places for handle in place.hook(self._act)]
+        try:
+            with torch.inference_mode(), progress_bar("measuring the source", total, enabled=progress) as advance:
+                for batch in batches:
+                    self._meter, self._images = Meter(), {}
+                    self._end(call(self._model, batch))
+                    advance(1)
+        finally:
+            for handle in handles:
+                handle.remove()
+
+    def _act(self, place: Place, passing: Any) -> None:
+        x = place.read(passing, self._meter.known)
+        batch = self._meter.measure(place.path, x)
+        _add(self._seen, place.path, batch)
+        if batch.images:
+            mean, var = measure_rows(x)
+            images = self._meter.images(x)
+            means, squares = of_images(mean, images), of_images(widen(var) + widen(mean).square(), images)
+            _add(self._means, place.path, Moments(len(means), len(means), means.mean(0), means.var(0, correction=0)))
+            self._images[place.path] = (means, squares)
+
+    def _end(self, output: object) -> None:
+        if self._regression is None:
+            embedding = embed_classes(self._model, output)
+            self._regression = None if embedding is None else Regression(embedding)
+        if self._regression is not None:
+            self._regression.add(output, self._images)
+
+    def moments(self, *, sync: bool) -> tuple[dict[str, Moments], dict[str, Moments]]:
+        """Return the moments of what passes each place that was reached, and those of the means of single images."""
+        seen, means = self._seen, self._means
+        if sync:
+            seen, means = (
+                {place.path: over_ranks(part.get(place.path, _nothing(place))) for place in self._places}
+                for part in (seen, means)
+            )
+        seen = {path: moments for path, moments in seen.items() if moments.count}
+        if not seen:
+            raise CovshiftError("the loader gave no images that reach a place of the model: nothing was measured")
+        for path, moments in seen.items():
+            if not (moments.mean.isfinite() & moments.var.isfinite()).all():
+                raise not_finite(path)
+        return seen, means
+
+    def classes(self, *, sync: bool) -> Classes | None:
+        """Return what the classes do to the activations; None if the model gives no classes."""
+        return None if self._regression is None else self._regression.fit(sync=sync)
+
+
+def of_images(rows: Tensor, images: int) -> Tensor:
+    """Return the mean over the rows of each image, [images, channels]; where rows are not images, the rows."""
+    rows = widen(rows)
+    return rows.unflatten(0, (images, -1)).mean(1) if len(rows) > images and len(rows) % images == 0 else rows
+
+
+def _add(total: dict[str, Moments], path: str, batch: Moments) -> None:
+    total[path] = merge(total[path], batch) if path in total else batch
+
+
+def _nothing(place: Place) -> Moments:
+    return Moments(0, 0, torch.zeros_like(place.mean), torch.zeros_like(place.var))
