@@ -108,8 +108,8 @@ def _grouped(results: Sequence[Result]) -> list[list[Result]]:
     groups: dict[object, list[Result]] = {}
     for result in results:
         settings = result.run.settings
-        key = (result.run.model_digest, result.run.data_digest, settings.limit, settings.sequence, settings.severities)
-        groups.setdefault(key, []).append(result)
+        conditions = (settings.sequence, settings.corruptions, settings.severities)
+        groups.setdefault((result.run.model_digest, result.images, settings.seed, conditions), []).append(result)
     return [group for group in groups.values() if any(each.run.settings.order != "shuffled" for each in group)]
 
 
