@@ -88,7 +88,15 @@ def run_in(folder: Path, options: dict[str, object], out: str) -> None:
 
 
 def by_cell(folder: Path | str) -> dict[str, dict]:
-    """The rows of a run by cell, each there once, without what differs from one time to the next."""
-    rows = Store(Path(folder)).rows()
+    """The rows of a run by cell, each there once, without what differs from one time to the next.
+
+    Each has its answers, image by image, in place of where they are; confidence depends on rounding, and is left out.
+    """
+    store = Store(Path(folder))
+    rows = store.rows()
     assert len({row.cell for row in rows}) == len(rows)
-    return {row.cell: row.model_dump(exclude={"seconds", "batch_size"}) for row in rows}
+    cells = {row.cell: row.model_dump(exclude={"seconds", "batch_size", "answers"}) for row in rows}
+    for row in rows:
+        if answers := store.book.of(row):  # which compares them with the counts of the row
+            cells[row.cell]["answers"] = [column.tolist() for column in answers[:3]]
+    return cells

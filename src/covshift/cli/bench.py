@@ -24,7 +24,7 @@ class _Bench(Group):
         >>> _Bench(name="bench").modern(["--table", "runs/r18", "--csv"])
         'covshift bench table runs/r18 --csv'
         """
-        for name in ("table", "status", "rows", "merge"):
+        for name in ("table", "status", "rows", "answers", "merge"):
             if f"--{name}" in words:
                 rest = [word for word in words if word != f"--{name}"]
                 return shlex.join(["covshift", "bench", name, *rest])
@@ -94,6 +94,28 @@ def rows(run: _Folder) -> None:
     from covshift.bench import summary
 
     typer.echo(summary.rows(run))
+
+
+@app.command(cls=Command)
+def answers(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="Run folder.")],
+    corruption: Annotated[str | None, typer.Option(help="Only this corruption, or clean.")] = None,
+    severity: Annotated[int | None, typer.Option(help="Only this severity.")] = None,
+    method: Annotated[str | None, typer.Option(help="Only this method.")] = None,
+    csv: options.Csv = False,
+    json: options.Json = False,
+) -> None:
+    """Print the answer to every image: the class, whether it is right, and the confidence.
+
+    Examples:
+    covshift bench answers runs/r18 --corruption fog --severity 3 --method full
+
+    covshift bench answers runs/r18 --csv > answers.csv
+    """
+    from covshift.bench import summary
+
+    form = options.choose_form(csv=csv, json=json, markdown=False, latex=False)
+    typer.echo(printable(summary.answers(run, form, corruption, severity, method), keep="\n"))
 
 
 @app.command(cls=Command)

@@ -32,6 +32,10 @@ class _InFolder(FileData):
         """Return the path of an image's file."""
         return self.root / self.paths[index]
 
+    def image_name(self, index: int) -> str:
+        """Return the path of an image's file, from the folder of the data on."""
+        return self.paths[index].as_posix()
+
     def _digest(self) -> str:
         # The content of some files, evenly spaced: all of ImageNet would take minutes to read.
         some = self.paths[:: max(1, len(self.paths) // _SAMPLES)]

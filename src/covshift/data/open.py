@@ -72,6 +72,10 @@ class _WithClean(Data):
         self.digest = digest_of([corrupted.digest, clean.digest])
         self._corrupted, self._clean = corrupted, clean
 
+    def image_name(self, index: int) -> str:
+        """Return the name that the corrupted image has."""
+        return self._corrupted.image_name(index)
+
     def read(self, condition: Condition, indices: Sequence[int], prepare: Preparing) -> Sequence[Array | CovshiftError]:
         """Read from the source that has the condition."""
         source = self._corrupted if condition in self._corrupted.stored else self._clean

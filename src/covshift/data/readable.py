@@ -56,6 +56,10 @@ class Readable(ABC):
             return any(self.has(each) for each in TEST)
         return condition in self.stored or CLEAN in self.stored
 
+    def image_name(self, index: int) -> str:
+        """Return the name of an image, such as the path of its file; by default its index."""
+        return str(index)
+
     @abstractmethod
     def read(
         self, condition: Condition, indices: Sequence[int], prepare: Preparing
