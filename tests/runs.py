@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from covshift.bench.results.store import Row, Run, Store
 from covshift.bench.settings import Settings
@@ -85,6 +86,18 @@ def run_in(folder: Path, options: dict[str, object], out: str) -> None:
 
     os.chdir(folder)
     run(Settings.read(options), Path(out), progress=False)
+
+
+def answered_runs(folder: Path) -> list[Path]:
+    """Two real runs on the same small images, which kept their answers; their data are in `folder`."""
+    from covshift.bench.run import run
+
+    changes = {"corruptions": "fog,snow", "severities": "1,3,5", "threads": 1}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(workplace(folder, images=120))
+        for name, more in (("one", {}), ("two", {"mean": (0.4, 0.4, 0.4)})):
+            run({**OPTIONS, **changes, **more}, name, progress=False)
+    return [folder / "one", folder / "two"]
 
 
 def by_cell(folder: Path | str) -> dict[str, dict]:

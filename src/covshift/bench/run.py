@@ -110,7 +110,7 @@ def image_table(data: Data, settings: Settings) -> ImageTable:
     """Return the images of a run, in its order."""
     indices = choose(data.labels, limit=settings.limit, order=settings.order, seed=settings.seed)
     names = tuple(data.image_name(index) for index in indices)
-    return ImageTable(np.array(indices, np.int64), data.labels[indices], names)
+    return ImageTable(np.array(indices, np.int64), data.labels[indices], names, data.class_names)
 
 
 def open_model_of(settings: Settings) -> Model:

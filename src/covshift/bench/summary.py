@@ -1,5 +1,6 @@
 """Summaries of a run folder, or of a folder of runs: its table, its rows, its progress, and a run as a baseline."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -37,9 +38,15 @@ def rows(folder: Path) -> str:
     return "\n".join(row.model_dump_json() for store in open_runs(folder).values() for row in store.rows())
 
 
-def answers(folder: Path, form: str, corruption: str | None, severity: int | None, method: str | None) -> str:
+def answers(
+    folder: Path,
+    form: str,
+    corruptions: Sequence[str] = (),
+    severities: Sequence[int] = (),
+    methods: Sequence[str] = (),
+) -> str:
     """Return the answers of a run to each image, as `text`, `csv` or `json` lines; see `Store.answers`."""
-    frame = Store(folder).answers(corruption, severity, method)
+    frame = Store(folder).answers(corruptions or None, severities or None, methods or None)
     if frame.empty:
         raise CovshiftError(
             f"{folder} has no answers there: it was run without them, or its rows were copied without {FILE}; run it "

@@ -1,10 +1,11 @@
 """The commands of `covshift bench`: run a benchmark, and look at its results."""
 
 import json
+import re
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -96,12 +97,29 @@ def rows(run: _Folder) -> None:
     typer.echo(summary.rows(run))
 
 
-@app.command(cls=Command)
+class _OfCells(Command):
+    """A command on cells of a run, of which one may be named in the singular."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Read the words of the command line into `ctx.params`."""
+        several = {"--corruption": "--corruptions", "--severity": "--severities", "--method": "--methods"}
+        return super().parse_args(ctx, [several.get(word, word) for word in args])
+
+
+@app.command(cls=_OfCells)
 def answers(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="Run folder.")],
-    corruption: Annotated[str | None, typer.Option(help="Only this corruption, or clean.")] = None,
-    severity: Annotated[int | None, typer.Option(help="Only this severity.")] = None,
-    method: Annotated[str | None, typer.Option(help="Only this method.")] = None,
+    corruptions: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAMES", help="Corruptions by name, or clean.", show_default="all 19; and clean"),
+    ] = None,
+    severities: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NUMBERS", help="Severities from 1 to 5.", show_default="1,2,3,4,5; and clean"),
+    ] = None,
+    methods: Annotated[
+        list[str] | None, typer.Option(metavar="METHODS", help="Methods of the run.", show_default="all")
+    ] = None,
     csv: options.Csv = False,
     json: options.Json = False,
 ) -> None:
@@ -114,8 +132,11 @@ def answers(
     """
     from covshift.bench import summary
 
-    form = options.choose_form(csv=csv, json=json, markdown=False, latex=False)
-    typer.echo(printable(summary.answers(run, form, corruption, severity, method), keep="\n"))
+    form = options.choose_form(csv=csv, json=json)
+    levels = [int(number) for number in options.numbers(severities, "--severities")]
+    names = [name for text in methods or () for name in re.split(r",(?!\s*\w+\s*=)", text)]
+    text = summary.answers(run, form, options.split(corruptions), levels, names)
+    typer.echo(printable(text, keep="\n"))
 
 
 @app.command(cls=Command)

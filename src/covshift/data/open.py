@@ -68,6 +68,7 @@ class _WithClean(Data):
             )
         self.uri = corrupted.uri
         self.labels, self.classes, self.imagenet = corrupted.labels, corrupted.classes, corrupted.imagenet
+        self.class_names = corrupted.class_names
         self.stored = corrupted.stored | clean.stored
         self.digest = digest_of([corrupted.digest, clean.digest])
         self._corrupted, self._clean = corrupted, clean

@@ -48,6 +48,12 @@ class Result:
         return ImageErrors(self.book, self.rows) if kept and self.book else None
 
     @cached_property
+    def class_names(self) -> tuple[str, ...]:
+        """The names of the classes, as far as the run kept them with its answers."""
+        images = self.book.images if self.book else None
+        return images.class_names if images else ()
+
+    @cached_property
     def table(self) -> dict[str, dict[Condition, Row]]:
         """Rows by method and condition."""
         table: dict[str, dict[Condition, Row]] = {}

@@ -60,11 +60,15 @@ def in_steps(probability: NDArray[np.float32]) -> NDArray[np.uint8]:
 
 
 class ImageTable(NamedTuple):
-    """The images of a run, in the order in which it shows them: index in the data set, true class, and name."""
+    """The images of a run, in the order in which it shows them: index in the data set, true class, and name.
+
+    `class_names` are those of the classes, as far as the data set knows them.
+    """
 
     indices: NDArray[np.int64]
     labels: NDArray[np.int64]
     names: tuple[str, ...]
+    class_names: tuple[str, ...] = ()
 
     def same_as(self, other: "ImageTable") -> bool:
         """Return whether the other table is of the same images in the same order."""
@@ -81,16 +85,16 @@ class ImageTable(NamedTuple):
 
     def to_block(self) -> bytes:
         """Return the table as a block."""
-        names = np.frombuffer(_BETWEEN.join(self.names).encode(errors="surrogateescape"), np.uint8)
-        return _pack({"index": _small(self.indices), "label": _small(self.labels), "name": names}, {_IMAGES: "1"})
+        columns = {"index": _small(self.indices), "label": _small(self.labels), "name": _written(self.names)}
+        return _pack(columns | ({"class": _written(self.class_names)} if self.class_names else {}), {_IMAGES: "1"})
 
     @classmethod
     def from_block(cls, content: bytes, where: str) -> "ImageTable":
         """Return the table of a block; `where` names the file for errors."""
         columns, notes = _unpack(content, where)
         with _explained(where):
-            names = tuple(columns["name"].tobytes().decode(errors="surrogateescape").split(_BETWEEN))
-            table = cls(columns["index"].astype(np.int64), columns["label"].astype(np.int64), names)
+            names, classes = _words(columns["name"]), _words(columns["class"]) if "class" in columns else ()
+            table = cls(columns["index"].astype(np.int64), columns["label"].astype(np.int64), names, classes)
         if _IMAGES not in notes or not len(table.indices) == len(table.labels) == len(names):
             raise CovshiftError(f"{where} does not begin with the images of its run")
         return table
@@ -126,6 +130,14 @@ def from_block(content: bytes, cell: str, images: ImageTable, where: str) -> Ans
     if len({len(column) for column in answers}) != 1 or answers.confidence.dtype != np.uint8:
         raise CovshiftError(f"the answers of {cell} in {where} are not all of the same {len(indices)} images")
     return answers
+
+
+def _written(words: tuple[str, ...]) -> NDArray[np.uint8]:
+    return np.frombuffer(_BETWEEN.join(words).encode(errors="surrogateescape"), np.uint8)
+
+
+def _words(column: NDArray[np.uint8]) -> tuple[str, ...]:
+    return tuple(column.tobytes().decode(errors="surrogateescape").split(_BETWEEN))
 
 
 def _pack(columns: Mapping[str, NDArray[Any]], notes: dict[str, str]) -> bytes:

@@ -115,15 +115,20 @@ def change(
     if sides[0] is None or sides[1] is None or not np.array_equal(before[0].indices, after[0].indices):
         return None
     values = sides[1] - sides[0]
-    value = float(values.mean())
-    if np.count_nonzero(values) >= FEW:
-        return Difference(value, *_interval(values))
+    if (found := change_of_mean(values)) is not None:
+        return found
     low = high = 0.0
     for condition, weight in weights.items():
         ends = _few(*(errors.wrong(method, condition, top5=top5) for errors, method in (before, after)))  # type: ignore[arg-type]
         down, up = sorted(weight * end for end in ends)
         low, high = low + down, high + up
+    value = float(values.mean())
     return Difference(value, min(low, value), max(high, value))
+
+
+def change_of_mean(values: NDArray[np.float64]) -> Difference | None:
+    """Return the mean of differences of images with its interval; None where fewer than `FEW` images change."""
+    return Difference(float(values.mean()), *_interval(values)) if np.count_nonzero(values) >= FEW else None
 
 
 def evenly(conditions: Sequence[Condition]) -> dict[Condition, float]:

@@ -134,21 +134,27 @@ class Store:
         return set(self._lines)
 
     def answers(
-        self, corruption: str | None = None, severity: int | None = None, method: str | None = None
+        self,
+        corruption: str | Sequence[str] | None = None,
+        severity: int | Sequence[int] | None = None,
+        method: str | Sequence[str] | None = None,
     ) -> "pandas.DataFrame":
         """Return the answers to each image as a tidy frame, of the cells whose answers are kept.
 
         Args:
-            corruption: the only corruption to return; by default all, `clean` among them.
-            severity: the only severity to return.
-            method: the only method to return.
+            corruption: one corruption or several; by default all, `clean` among them.
+            severity: one severity or several.
+            method: one method or several.
         """
-        wanted = {"corruption": corruption, "severity": severity, "method": method}
-        given = {name: value for name, value in wanted.items() if value is not None}
-        rows = [row for row in self.rows() if all(getattr(row, name) == value for name, value in given.items())]
-        if given and not rows:
-            asked = ", ".join(f"{name} {value}" for name, value in given.items())
-            raise CovshiftError(f"expected cells that {self.folder} has, got {asked}; covshift bench rows lists them")
+        rows: Sequence[Row] = self.rows()
+        for name, value in {"corruption": corruption, "severity": severity, "method": method}.items():
+            wanted = [value] if isinstance(value, str | int) else value
+            unknown = [each for each in wanted or () if all(getattr(row, name) != each for row in rows)]
+            if unknown:
+                raise CovshiftError(
+                    f"expected cells that {self.folder} has, got {name} {unknown[0]}; covshift bench rows lists them"
+                )
+            rows = [row for row in rows if wanted is None or getattr(row, name) in wanted]
         return self.book.frame(rows)
 
     def keep_answers(self, images: ImageTable) -> None:

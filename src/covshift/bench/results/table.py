@@ -168,7 +168,7 @@ def methods_table(
             weights = ce_weights(name, yardstick)
             lines.append(line(f"CE of {name}", {m: ces[m].get(name) for m in methods}, weights))
     notes = [] if why_not is None else [f"no mCE: {why_not}"]
-    notes += [f"{CHANGE}: {last} against {NONE}{_paired(lines)}"] if last else []
+    notes += [f"{CHANGE}: {last} against {NONE}", _paired(lines)] if last else []
     columns = [_column(name, rows) for name in methods]
     title = f"{run.settings.model} on {run.settings.data}: error in %"
     return _table("methods", title, columns, lines, [*notes, *_shortfalls(rows, run)])
@@ -177,8 +177,8 @@ def methods_table(
 def _paired(lines: Sequence[tuple[TableCell, ...]]) -> str:
     """Return how differences were found, for a note."""
     if any(line[-1].low is not None for line in lines):
-        return ", with 95 % intervals of paired differences: both answered the same images"
-    return "; without intervals, since the answers to the images were not kept"
+        return f"intervals of {CHANGE}: 95 %, of paired differences, since both methods answered the same images"
+    return f"{CHANGE} has no intervals, since the answers to the images were not kept"
 
 
 def _shortfalls(rows: Sequence[Row], run: Run) -> list[str]:
