@@ -2,9 +2,12 @@
 
 import gzip
 import json
+import multiprocessing
 import os
+import random
 import subprocess
 import sys
+import time
 import zlib
 from pathlib import Path
 
@@ -81,15 +84,11 @@ def test_anyone_can_read_the_file(tmp_path):
 
 
 def test_what_was_not_shown_is_left_out(tmp_path):
-    answers = Answers(*(column[3:] for column in given(0)))
-    missed = 1 - int((~answers.in_top5).sum())
-    row = a_row(wrong=0).model_copy(update={"images": 97, "top5_errors": 1 - missed})
-    row = row.model_copy(update={"top1_errors": 0, "top5_errors": 0}) if missed else row
-    keeping(tmp_path)
+    answers = Answers(*(column[3:] for column in given(0)))._replace(in_top5=np.ones(97, bool))
     store = keeping(tmp_path)
-    top5 = answers._replace(in_top5=np.ones(97, bool))
-    store.append([row.model_copy(update={"top5_errors": 0})], {"fog/3/none": top5})
-    assert sorted(Store(tmp_path).book.of(store.rows()[0]).indices) == sorted(answers.indices)
+    row = a_row(wrong=0).model_copy(update={"images": 97, "top5_errors": 0})
+    store.append([row], {"fog/3/none": answers})
+    assert sorted(store.book.of(store.rows()[0]).indices) == sorted(answers.indices)
     assert len(store.answers()) == 97
 
 
@@ -103,10 +102,11 @@ def test_the_model_itself_gives_these_answers(here):
         logits = torch.cat([model.module(images) for images, _ in loader])
     assert len(frame) == 20
     for line in frame.itertuples():
-        probabilities = logits[line.index_ if hasattr(line, "index_") else line[4]].softmax(0)
+        index = line[frame.columns.get_loc("index") + 1]  # `line.index` is a method of tuples
+        probabilities = logits[index].softmax(0)
         assert line.answer == int(probabilities.argmax())
         assert line.confidence == pytest.approx(float(probabilities.max()), abs=0.51 / 255 + 1e-3)
-        assert line.label == data.labels[line[4]]
+        assert line.label == data.labels[index]
         assert line.right == (line.answer == line.label)
         assert line.in_top5 == (line.label in probabilities.topk(5).indices)
 
@@ -281,3 +281,51 @@ def test_ten_thousand_images_in_288_cells_take_less_than_12_mb():
         noise = RNG.integers(0, 1000, 10_000), RNG.random(10_000) < 0.5, RNG.integers(0, 256, 10_000).astype(np.uint8)
         sizes.append(len(to_block("fog/3/none", Answers(table.indices, *noise), table)))
     assert sizes[0] + 288 * max(sizes[1:]) < 12e6
+
+
+MANY = ImageTable(np.arange(3000), np.arange(3000) % 7, tuple(map(str, range(3000))))
+
+
+def write_on(folder: Path) -> None:
+    """Add cell after cell, for a process that is killed meanwhile."""
+    store = Store(folder)
+    store.keep_answers(MANY)
+    for number in range(len(store.rows()), 10**6):
+        wrong = 1 + number % 50
+        row = a_row(f"fog/{number}/none", wrong).model_copy(update={"images": 3000})
+        store.append([row], {row.cell: given(wrong, MANY)})
+
+
+def kill_while_writing(folder: Path, kills: int, seed: int) -> None:
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["test_answers"])
+    Store.create(folder, a_run())
+    moments, before, orphans = random.Random(seed), 0, 0
+    for _ in range(kills):
+        process = context.Process(target=write_on, args=(folder,))
+        process.start()
+        while len((folder / "rows.jsonl").read_bytes() if (folder / "rows.jsonl").exists() else b"") <= before:
+            time.sleep(0.001)
+        time.sleep(moments.uniform(0, 0.05))
+        process.kill()
+        process.join()
+        store = Store(folder)
+        rows = store.rows()
+        assert all(store.book.of(row) is not None for row in rows)  # and as many errors as the row counts
+        end = rows[-1].answers.at + rows[-1].answers.size
+        orphans += (folder / FILE).stat().st_size > end
+        before = (folder / "rows.jsonl").stat().st_size
+    assert [row.cell for row in rows] == [f"fog/{number}/none" for number in range(len(rows))]
+    sizes = [0, *(row.answers.size for row in rows)]
+    assert [row.answers.at for row in rows] == (rows[0].answers.at + np.cumsum(sizes)[:-1]).tolist()  # nothing between
+    assert orphans  # some were killed between the answers and their row
+
+
+def test_killed_while_writing_at_twenty_moments(tmp_path):
+    kill_while_writing(tmp_path, kills=20, seed=0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(1, 5))
+def test_killed_while_writing_at_a_hundred_moments(tmp_path, seed):
+    kill_while_writing(tmp_path, kills=25, seed=seed)
