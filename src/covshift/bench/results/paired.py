@@ -16,7 +16,7 @@ from scipy.stats import t as student
 
 from covshift.bench.results.book import AnswerBook
 from covshift.bench.results.difference import Difference
-from covshift.bench.results.metrics import Baseline, Rate
+from covshift.bench.results.metrics import Baseline
 from covshift.bench.results.records import Row
 from covshift.corruptions import names
 from covshift.data.condition import CLEAN, SEVERITIES, Condition
@@ -88,13 +88,6 @@ class ImageErrors:
             rate = float(wrong[shown].mean())
             values += weight * (rate + np.where(shown, wrong - rate, 0) * (len(shown) / shown.sum()))
         return values if len(values) and weights else None
-
-    def mean(self, method: str, weights: Weights, *, top5: bool = False) -> Rate | None:
-        """Return a weighted sum of error rates with its interval; None where answers are not kept."""
-        values = self.of(method, weights, top5=top5)
-        if values is None or np.count_nonzero(values) < FEW or np.count_nonzero(values != values.max()) < FEW:
-            return None
-        return Rate(float(values.mean()), *_interval(values))
 
 
 def change(
