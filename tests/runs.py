@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from covshift.bench.results.store import Row, Run, Store
 from covshift.bench.settings import Settings
@@ -87,8 +88,28 @@ def run_in(folder: Path, options: dict[str, object], out: str) -> None:
     run(Settings.read(options), Path(out), progress=False)
 
 
+def answered_runs(folder: Path) -> list[Path]:
+    """Two real runs on the same small images, which kept their answers; their data are in `folder`."""
+    from covshift.bench.run import run
+
+    changes = {"corruptions": "fog,snow", "severities": "1,3,5", "threads": 1}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(workplace(folder, images=120))
+        for name, more in (("one", {}), ("two", {"mean": (0.4, 0.4, 0.4)})):
+            run({**OPTIONS, **changes, **more}, name, progress=False)
+    return [folder / "one", folder / "two"]
+
+
 def by_cell(folder: Path | str) -> dict[str, dict]:
-    """The rows of a run by cell, each there once, without what differs from one time to the next."""
-    rows = Store(Path(folder)).rows()
+    """The rows of a run by cell, each there once, without what differs from one time to the next.
+
+    Each has its answers, image by image, in place of where they are; confidence depends on rounding, and is left out.
+    """
+    store = Store(Path(folder))
+    rows = store.rows()
     assert len({row.cell for row in rows}) == len(rows)
-    return {row.cell: row.model_dump(exclude={"seconds", "batch_size"}) for row in rows}
+    cells = {row.cell: row.model_dump(exclude={"seconds", "batch_size", "answers"}) for row in rows}
+    for row in rows:
+        if answers := store.book.of(row):  # which compares them with the counts of the row
+            cells[row.cell]["answers"] = [column.tolist() for column in answers[:3]]
+    return cells

@@ -47,7 +47,7 @@ def several(command):
 
 
 def test_there_are_these_commands():
-    groups = {"bench": ("run", "table", "status", "rows", "merge"), "data": ("list", "check")}
+    groups = {"bench": ("run", "table", "status", "rows", "answers", "merge"), "data": ("list", "check")}
     alone = {"corrupt", "shift", "theory", "report", "reproduce", "train", "models", "doctor"}
     assert set(COMMANDS) == alone | {f"{group} {name}" for group, names in groups.items() for name in names}
 

@@ -374,7 +374,7 @@ def test_comparing_says_which_methods_only_one_run_has(tmp_path):
 def test_an_interval_of_a_difference_holds_it(tmp_path):
     import numpy as np
 
-    from covshift.report.difference import difference
+    from covshift.bench.results.difference import difference
 
     rng = np.random.default_rng(0)
     counts = rng.binomial(200, [0.3, 0.4], (2000, 2))

@@ -2,7 +2,7 @@
 
 from covshift.bench.evaluate import ErrorCounts, Evaluator
 from covshift.bench.plan import Cell
-from covshift.bench.results.store import Row
+from covshift.bench.results.store import Finished, Row
 from covshift.bench.settings import Settings
 from covshift.core.statistics import Statistics
 from covshift.data.selection import ConditionImages
@@ -17,12 +17,13 @@ class Work:
         self._images: ConditionImages | None = None
         self._target: Statistics | None = None
 
-    def run(self, cell: Cell) -> Row:
+    def run(self, cell: Cell) -> Finished:
         """Compute a cell."""
         if self._images is None or self._images.condition != cell.condition:
             self._images, self._target = self.evaluator.images_in(cell.condition), None
         errors, self._target = self.evaluator.run(self._images, cell.method, self._target)
-        return self._row(cell, errors, len(self._images) - errors.images)
+        row = self._row(cell, errors, len(self._images) - errors.images)
+        return Finished(row, errors.answers)
 
     def _row(self, cell: Cell, errors: ErrorCounts, broken: int) -> Row:
         method, settings, evaluator = cell.method, self._settings, self.evaluator

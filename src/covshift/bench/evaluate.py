@@ -8,6 +8,7 @@ import torch
 
 from covshift.bench.evaluation import Evaluation, Score, Subject
 from covshift.bench.methods import Method
+from covshift.bench.results.answers import Answers
 from covshift.core.statistics import Statistics
 from covshift.data.condition import CLEAN, SEQUENCE, Condition
 from covshift.data.selection import ConditionImages, Selection
@@ -16,13 +17,14 @@ from covshift.support.errors import CovshiftError
 
 
 class ErrorCounts(NamedTuple):
-    """The number of images shown to the model, and the numbers that it got wrong."""
+    """The number of images shown to the model, the numbers that it got wrong, and its answers where they are known."""
 
     images: int
     top1: int
     top5: int
     seconds: float
     over_time: tuple[int, ...] | None = None
+    answers: Answers | None = None
 
 
 class Evaluator:
@@ -93,7 +95,8 @@ class Evaluator:
             )
         seconds = time.perf_counter() - begun
         over_time = score.over_time(self._cuts) if images.condition == SEQUENCE else None
-        return ErrorCounts(score.images, score.top1, score.top5, seconds, over_time), evaluation.target
+        counts = ErrorCounts(score.images, score.top1, score.top5, seconds, over_time, score.answers)
+        return counts, evaluation.target
 
     def _run(self, method: Method, evaluation: Evaluation, score: Score) -> None:
         method.run(evaluation)

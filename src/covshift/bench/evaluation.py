@@ -4,17 +4,18 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from covshift.bench.fold import Folding
+from covshift.bench.results.answers import Answers, in_steps
 from covshift.core.calling import device_of, logits_of
 from covshift.core.estimate import estimate
 from covshift.core.statistics import Statistics
-from covshift.data.selection import ConditionImages, ImageBatch
+from covshift.data.selection import ConditionImages, ImageBatch, Truth
 from covshift.models import Model
 from covshift.support.classes import restrict
 from covshift.support.errors import CovshiftError
@@ -23,7 +24,7 @@ TOP = 5
 
 
 class Score:
-    """Counts errors."""
+    """Counts errors, and keeps the answers."""
 
     def __init__(self, condition: str, advance: Callable[[int], None], among: tuple[int, ...] | None = None) -> None:
         self.images = self.top1 = self.top5 = 0
@@ -31,33 +32,67 @@ class Score:
         self._condition = condition
         self._advance = advance
         self._wrong: dict[int, np.ndarray] = {}  # by the place of the first image of a batch
+        self._answers: list[Answers] = []
 
-    def add(self, labels: np.ndarray, output: Any, place: int | None = None) -> None:
+    def add(self, truth: Truth, output: Any, place: int | None = None) -> None:
         """Count the errors of a batch, from what the model returned for it.
 
         Args:
-            labels: the classes of its images.
+            truth: the classes of its images, and their indices.
             output: what the model returned.
             place: the number of images that come before it in their order; by default those that were added so far.
         """
+        labels = truth.labels
         logits = logits_of(output)
         if not logits.isfinite().all():
             raise CovshiftError(
                 f"the model's outputs in condition {self._condition} are NaN or infinite; check its weights"
             )
         logits = restrict(logits, self._among)
-        best = logits.topk(min(TOP, logits.shape[1])).indices.cpu()
+        values, places = logits.topk(min(TOP, logits.shape[1]))
+        best = places.cpu()
         right = best == torch.from_numpy(labels).unsqueeze(1)
         self._wrong[self.images if place is None else place] = ~right[:, 0].numpy()
         self.images += len(labels)
         self.top1 += len(labels) - int(right[:, 0].sum())
         self.top5 += len(labels) - int(right.any(1).sum())
+        if len(truth.indices) == len(labels):  # a method may show images that it made itself
+            sure = (values[:, 0].float() - logits.float().logsumexp(1)).exp()
+            self._answers.append(
+                Answers(truth.indices, best[:, 0].numpy(), right.any(1).numpy(), in_steps(sure.cpu().numpy()))
+            )
         self._advance(len(labels))
 
     def over_time(self, places: Sequence[int]) -> tuple[int, ...]:
         """Return the number of errors before the first of these places in the stream, then between each two."""
         wrong = np.concatenate([self._wrong[place] for place in sorted(self._wrong)])
         return tuple(int(part.sum()) for part in np.split(wrong, places))
+
+    @property
+    def answers(self) -> Answers | None:
+        """The answers to all images so far; None where they are not known of each, or of one twice."""
+        joined = Answers.join(self._answers) if self._answers else None
+        known = joined is not None and len(np.unique(joined.indices)) == self.images == len(joined.indices)
+        return joined if known else None
+
+    def pool(self, scores: "Sequence[ScoreCounts]") -> None:
+        """Take the counts and answers of all ranks, of which this one's are a part."""
+        self.images, self.top1, self.top5 = (sum(column) for column in zip(*(each[:3] for each in scores), strict=True))
+        self._answers = [each.answers for each in scores if each.answers is not None]
+
+    @property
+    def counts(self) -> "ScoreCounts":
+        """What `pool` takes."""
+        return ScoreCounts(self.images, self.top1, self.top5, self.answers)
+
+
+class ScoreCounts(NamedTuple):
+    """The number of images shown and of errors, and the answers; those of a rank that has shown none are None."""
+
+    images: int
+    top1: int
+    top5: int
+    answers: Answers | None
 
 
 @dataclass
@@ -138,7 +173,7 @@ class Evaluation:
         """
         answer = answer or self.model.module
         for batch in batches:
-            self._score.add(batch.labels, answer(self._subject.input(batch)))
+            self._score.add(batch.truth, answer(self._subject.input(batch)))
 
     def run_frozen(self, batches: Iterator[ImageBatch], *, as_it_came: bool = False) -> None:
         """Show batches to the model whose statistics stay as they are now, which saves time.
@@ -152,7 +187,7 @@ class Evaluation:
             images = self._subject.input(batch)
             if folded is None:
                 folded = self._subject.folded(images, as_it_came=as_it_came)
-            self._score.add(batch.labels, folded(images))
+            self._score.add(batch.truth, folded(images))
 
     def run_whole(self, batches: Iterator[ImageBatch], prior: float) -> Statistics:
         """Show batches to the model as one statistical batch, and return its statistics."""
@@ -161,7 +196,7 @@ class Evaluation:
     def estimate_target(self) -> Statistics:
         """Return the statistics of the whole condition, without counting errors; they are estimated once."""
         if self.target is None:
-            self.target = self._estimate(self.images.batches(self.batch_size), 0, lambda labels, logits, place: None)
+            self.target = self._estimate(self.images.batches(self.batch_size), 0, lambda truth, logits, place: None)
         return self.target
 
     @contextmanager
@@ -175,14 +210,14 @@ class Evaluation:
             source.apply(self.model.module)
 
     def _estimate(
-        self, batches: Iterator[ImageBatch], prior: float, collect: Callable[[np.ndarray, Tensor, int], None]
+        self, batches: Iterator[ImageBatch], prior: float, collect: Callable[[Truth, Tensor, int], None]
     ) -> Statistics:
-        labels: list[np.ndarray] = []
+        truths: list[Truth] = []
         places = [self._score.images]
 
         def inputs() -> Iterator[Tensor]:
             for batch in batches:
-                labels.append(batch.labels)
+                truths.append(batch.truth)
                 places.append(places[-1] + len(batch.labels))
                 yield self._subject.input(batch)
 
@@ -191,6 +226,6 @@ class Evaluation:
             inputs(),
             prior=prior,
             memory=self._subject.memory,
-            collect=lambda position, logits: collect(labels[position], logits, places[position]),
+            collect=lambda position, logits: collect(truths[position], logits, places[position]),
             progress=False,
         )

@@ -9,6 +9,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from covshift.bench.cells import Work
@@ -17,6 +18,7 @@ from covshift.bench.engines.torchrun import RankEvaluator, check_alike, follow, 
 from covshift.bench.engines.where import HERE, Where
 from covshift.bench.evaluate import Evaluator
 from covshift.bench.methods import NONE
+from covshift.bench.results.answers import ImageTable
 from covshift.bench.results.store import Run, Store, holds_a_run, watch
 from covshift.bench.screen import Screen
 from covshift.bench.settings import FREE, OF_A_SEQUENCE, PLANNED, Settings
@@ -81,7 +83,7 @@ def run(
         if where.engine == "ray":
             from covshift.bench.engines.ray import RayEngine, cluster
 
-            store = Store.create(out, description, extend=extend)
+            store = make_store(out, description, data, settings, extend=extend)
             images = len(choose(data.labels, limit=settings.limit))
             with cluster(where):
                 RayEngine(store, screen, settings, images, where, elsewhere).run()
@@ -91,9 +93,24 @@ def run(
             follow(work)
             return Store(out)
         with leading(work) if has_ranks() else nullcontext():
-            store = Store.create(out, description, extend=extend)
+            store = make_store(out, description, data, settings, extend=extend)
             LocalEngine(store, screen, work, shard, elsewhere).run()
     return store
+
+
+def make_store(folder: Path, description: Run, data: Data, settings: Settings, *, extend: bool) -> Store:
+    """Return the store of a run that begins or resumes, which keeps answers unless the settings leave them out."""
+    store = Store.create(folder, description, extend=extend)
+    if settings.answers:
+        store.keep_answers(image_table(data, settings))
+    return store
+
+
+def image_table(data: Data, settings: Settings) -> ImageTable:
+    """Return the images of a run, in its order."""
+    indices = choose(data.labels, limit=settings.limit, order=settings.order, seed=settings.seed)
+    names = tuple(data.image_name(index) for index in indices)
+    return ImageTable(np.array(indices, np.int64), data.labels[indices], names, data.class_names)
 
 
 def open_model_of(settings: Settings) -> Model:

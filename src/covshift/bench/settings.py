@@ -26,7 +26,7 @@ PLANNED = ("plugins", "corruptions", "severities", "clean", "mixed", "methods", 
 OF_A_SEQUENCE = ("corruptions", "severities")
 """Settings that a sequence is made of, so that it cannot be extended by more."""
 
-FREE = ("device", "batch_size", "memory", "threads", "skip_broken")
+FREE = ("device", "batch_size", "memory", "threads", "skip_broken", "answers")
 """Settings of how cells are computed, which change no result but rounding: a broken picture would have stopped them."""
 
 STORED = {"stored": True}
@@ -63,6 +63,7 @@ class Settings(BaseModel):
         memory: for decoded images and, on a CPU, batches that wait for each other in full adaptation, such as "4 GiB";
             beyond it images are decoded again and batches go to disk. By default half of what the machine has free.
         threads: the number of threads that torch may use; by default torch decides.
+        answers: whether to keep the answer to every image, beside the rows.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -93,6 +94,7 @@ class Settings(BaseModel):
     device: str = "auto"
     memory: str | float | None = None
     threads: int | None = None
+    answers: bool = True
 
     @model_validator(mode="before")
     @classmethod

@@ -1,15 +1,18 @@
 """Summaries of a run folder, or of a folder of runs: its table, its rows, its progress, and a run as a baseline."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from covshift.bench.engines.where import Shard
+from covshift.bench.results.blocks import FILE
 from covshift.bench.results.merge import shards_in
 from covshift.bench.results.metrics import Baseline, baseline_of
+from covshift.bench.results.paired import ImageErrors
 from covshift.bench.results.store import Store, holds_a_run
 from covshift.bench.results.table import format_run_tables, overview, tables
 from covshift.bench.suite import open_runs, run_folders
-from covshift.support.errors import plural
+from covshift.support.errors import CovshiftError, plural
 
 
 def table(folder: Path, form: str, baseline: Path | None = None) -> str:
@@ -21,17 +24,38 @@ def table(folder: Path, form: str, baseline: Path | None = None) -> str:
         baseline: the folder of a run to measure mCE against, in AlexNet's place.
     """
     runs, yardstick = open_runs(folder), read_baseline(baseline) if baseline else None
+    errors = {name: ImageErrors(store.book, store.rows()) for name, store in runs.items()}
     if len(runs) > 1:
         return format_run_tables(
-            [overview({name: (store.rows(), store.run) for name, store in runs.items()}, yardstick)], form
+            [overview({name: (store.rows(), store.run) for name, store in runs.items()}, yardstick, errors)], form
         )
-    (store,) = runs.values()
-    return format_run_tables(tables(store.rows(), store.run, yardstick), form)
+    ((name, store),) = runs.items()
+    return format_run_tables(tables(store.rows(), store.run, yardstick, errors[name]), form)
 
 
 def rows(folder: Path) -> str:
     """Return the rows of a run folder, or of all runs in a folder, as JSON lines."""
     return "\n".join(row.model_dump_json() for store in open_runs(folder).values() for row in store.rows())
+
+
+def answers(
+    folder: Path,
+    form: str,
+    corruptions: Sequence[str] = (),
+    severities: Sequence[int] = (),
+    methods: Sequence[str] = (),
+) -> str:
+    """Return the answers of a run to each image, as `text`, `csv` or `json` lines; see `Store.answers`."""
+    frame = Store(folder).answers(corruptions or None, severities or None, methods or None)
+    if frame.empty:
+        raise CovshiftError(
+            f"{folder} has no answers there: it was run without them, or its rows were copied without {FILE}; run it "
+            "again in another folder"
+        )
+    frame["confidence"] = frame["confidence"].round(3)
+    if form == "json":
+        return frame.to_json(orient="records", lines=True).rstrip()
+    return (frame.to_csv(index=False) if form == "csv" else frame.to_string(index=False)).rstrip()
 
 
 class Progress(NamedTuple):

@@ -1,10 +1,11 @@
 """The commands of `covshift bench`: run a benchmark, and look at its results."""
 
 import json
+import re
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -24,7 +25,7 @@ class _Bench(Group):
         >>> _Bench(name="bench").modern(["--table", "runs/r18", "--csv"])
         'covshift bench table runs/r18 --csv'
         """
-        for name in ("table", "status", "rows", "merge"):
+        for name in ("table", "status", "rows", "answers", "merge"):
             if f"--{name}" in words:
                 rest = [word for word in words if word != f"--{name}"]
                 return shlex.join(["covshift", "bench", name, *rest])
@@ -94,6 +95,48 @@ def rows(run: _Folder) -> None:
     from covshift.bench import summary
 
     typer.echo(summary.rows(run))
+
+
+class _OfCells(Command):
+    """A command on cells of a run, of which one may be named in the singular."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Read the words of the command line into `ctx.params`."""
+        several = {"--corruption": "--corruptions", "--severity": "--severities", "--method": "--methods"}
+        return super().parse_args(ctx, [several.get(word, word) for word in args])
+
+
+@app.command(cls=_OfCells)
+def answers(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="Run folder.")],
+    corruptions: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAMES", help="Corruptions by name, or clean.", show_default="all 19; and clean"),
+    ] = None,
+    severities: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NUMBERS", help="Severities from 1 to 5.", show_default="1,2,3,4,5; and clean"),
+    ] = None,
+    methods: Annotated[
+        list[str] | None, typer.Option(metavar="METHODS", help="Methods of the run.", show_default="all")
+    ] = None,
+    csv: options.Csv = False,
+    json: options.Json = False,
+) -> None:
+    """Print the answer to every image: the class, whether it is right, and the confidence.
+
+    Examples:
+    covshift bench answers runs/r18 --corruption fog --severity 3 --method full
+
+    covshift bench answers runs/r18 --csv > answers.csv
+    """
+    from covshift.bench import summary
+
+    form = options.choose_form(csv=csv, json=json)
+    levels = [int(number) for number in options.numbers(severities, "--severities")]
+    names = [name for text in methods or () for name in re.split(r",(?!\s*\w+\s*=)", text)]
+    text = summary.answers(run, form, options.split(corruptions), levels, names)
+    typer.echo(printable(text, keep="\n"))
 
 
 @app.command(cls=Command)

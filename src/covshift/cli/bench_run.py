@@ -24,6 +24,7 @@ def command(
     prior: settings.Prior = None,
     plugins: settings.Plugins = None,
     extend: settings.Extend = False,
+    answers: settings.Answers = None,
     baseline: settings.Baseline = None,
     corruptions: settings.Corruptions = None,
     severities: settings.Severities = None,

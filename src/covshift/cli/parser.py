@@ -46,13 +46,15 @@ def reporting_errors() -> Iterator[None]:
 def as_options(message: str) -> str:
     """Return a message of the library with its arguments, which stand in backquotes, as options of the command line.
 
-    >>> as_options("remove it, or use `skip_broken=True`; or try `batch_size=8`")
-    'remove it, or use --skip-broken; or try --batch-size 8'
+    >>> as_options("remove it, or use `skip_broken=True`; or try `batch_size=8` with `answers=False`")
+    'remove it, or use --skip-broken; or try --batch-size 8 with --no-answers'
     """
 
     def option(found: re.Match[str]) -> str:
-        name = f"--{found[1].replace('_', '-')}"
-        return name if found[2] == "True" else f"{name} {found[2]}"
+        name = found[1].replace("_", "-")
+        if found[2] == "False":
+            return f"--no-{name}"
+        return f"--{name}" if found[2] == "True" else f"--{name} {found[2]}"
 
     return re.sub(r"`([\w-]+)=([^`]+)`", option, message)
 

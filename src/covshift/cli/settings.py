@@ -197,6 +197,15 @@ Memory = Annotated[
         rich_help_panel=options.COMPUTING,
     ),
 ]
+Answers = Annotated[
+    bool | None,
+    typer.Option(
+        "--answers/--no-answers",
+        help="Keep the answer to every image, a few bytes each.",
+        show_default="--answers",
+        rich_help_panel=_WHAT,
+    ),
+]
 Baseline = Annotated[
     Path | None,
     typer.Option(

@@ -37,6 +37,7 @@ class Cifar10C(ArrayData):
     """One npy file for each corruption, with the 10,000 images at severity 1, then at severity 2, and so on."""
 
     classes = 10
+    class_names = cifar10.CLASSES
 
     def __init__(self, uri: str, root: Path) -> None:
         self.uri = uri
@@ -74,7 +75,9 @@ def open_builtin(uri: Uri) -> CleanArray:
         raise unknown("built-in data set", uri.name, ["cifar10"])
     folder = uri.query.get("folder")
     images, labels = cifar10.load("test", Path(folder).expanduser() if folder else None)
-    return CleanArray(uri.text, images, labels, len(cifar10.CLASSES))
+    data = CleanArray(uri.text, images, labels, len(cifar10.CLASSES))
+    data.class_names = cifar10.CLASSES
+    return data
 
 
 def open_npz(uri: Uri) -> CleanArray:

@@ -32,6 +32,10 @@ class _InFolder(FileData):
         """Return the path of an image's file."""
         return self.root / self.paths[index]
 
+    def image_name(self, index: int) -> str:
+        """Return the path of an image's file, from the folder of the data on."""
+        return self.paths[index].as_posix()
+
     def _digest(self) -> str:
         # The content of some files, evenly spaced: all of ImageNet would take minutes to read.
         some = self.paths[:: max(1, len(self.paths) // _SAMPLES)]
@@ -83,6 +87,8 @@ class Folder(_InFolder):
         self.labels = np.array([index[path.parts[0]] for path in self.paths], np.int64)
         by_wnid = wnids_count and is_imagenet(index)
         self.classes = len(wnids()) if by_wnid else len(index)
+        folders = {label: name for name, label in sorted(index.items(), reverse=True)}
+        self.class_names = tuple(folders.get(label, "") for label in range(max(folders, default=-1) + 1))
         self.imagenet = by_wnid and len(index) == len(wnids())
         self.digest = self._digest()
 

@@ -38,6 +38,10 @@ class Flat(FileData):
         """Return the path of an image's file."""
         return self.root / self.paths[index]
 
+    def image_name(self, index: int) -> str:
+        """Return the path of an image's file, from the folder of the data on."""
+        return self.paths[index].as_posix()
+
 
 class Subset(Folder):
     """Folders by ImageNet's names, of some classes; logits are compared among these only, as their authors do."""

@@ -61,7 +61,11 @@ class Prepared(Dataset[Sample]):
     def __getitems__(self, places: list[int]) -> list[Sample]:
         """Return the images at these places; torch calls this for every batch."""
         chunks = self._selection.part(places).make(self._condition)
-        return [Sample(image, int(label)) for chunk in chunks for image, label in zip(*chunk, strict=True)]
+        return [
+            Sample(image, int(label))
+            for chunk in chunks
+            for image, label in zip(chunk.images, chunk.labels, strict=True)
+        ]
 
 
 def make_loader(

@@ -68,9 +68,14 @@ class _WithClean(Data):
             )
         self.uri = corrupted.uri
         self.labels, self.classes, self.imagenet = corrupted.labels, corrupted.classes, corrupted.imagenet
+        self.class_names = corrupted.class_names
         self.stored = corrupted.stored | clean.stored
         self.digest = digest_of([corrupted.digest, clean.digest])
         self._corrupted, self._clean = corrupted, clean
+
+    def image_name(self, index: int) -> str:
+        """Return the name that the corrupted image has."""
+        return self._corrupted.image_name(index)
 
     def read(self, condition: Condition, indices: Sequence[int], prepare: Preparing) -> Sequence[Array | CovshiftError]:
         """Read from the source that has the condition."""

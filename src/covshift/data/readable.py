@@ -24,6 +24,7 @@ class Readable(ABC):
         labelled: whether the classes of the images are known.
         labels: the class of each image. Unlabelled data have none: reading them raises a `CovshiftError`.
         classes: the number of classes that a model must distinguish; raises an error where `labels` does.
+        class_names: the name of each class, "" where it is not known; empty where none is.
         stored: the conditions that are on disk. Others are made of the clean images when they are asked for.
         imagenet: whether these are all of ImageNet's classes, so that AlexNet's errors are a yardstick.
         digest: a text that changes when the images change.
@@ -36,6 +37,7 @@ class Readable(ABC):
     labelled: bool = True
     labels: Labels
     classes: int
+    class_names: tuple[str, ...] = ()
     stored: frozenset[Condition] = frozenset([CLEAN])
     imagenet: bool = False
     digest: str
@@ -55,6 +57,10 @@ class Readable(ABC):
         if condition == MIXED:
             return any(self.has(each) for each in TEST)
         return condition in self.stored or CLEAN in self.stored
+
+    def image_name(self, index: int) -> str:
+        """Return the name of an image, such as the path of its file; by default its index."""
+        return str(index)
 
     @abstractmethod
     def read(

@@ -20,16 +20,38 @@ from covshift.support.errors import CovshiftError
 _CHUNK = 256  # images made at a time
 
 
+class Truth(NamedTuple):
+    """The classes of the images of a batch, and the indices of these images in their data set."""
+
+    labels: Labels
+    indices: Labels
+
+
 class ImageBatch(NamedTuple):
-    """Images as uint8 NHWC, and their classes; -1 where the data are unlabelled."""
+    """Images as uint8 NHWC, and their classes; -1 where the data are unlabelled.
+
+    `indices` are those of the images in their data set; none for images that come from elsewhere.
+    """
 
     images: Array
     labels: Labels
+    indices: Labels = np.empty(0, np.int64)
 
     @classmethod
-    def stack(cls, images: Sequence[Array], labels: Sequence[int] | Labels) -> "ImageBatch":
+    def stack(
+        cls, images: Sequence[Array], labels: Sequence[int] | Labels, indices: Sequence[int] = ()
+    ) -> "ImageBatch":
         """Return single images of one size, HWC, as a batch."""
-        return cls(_stack(images), np.asarray(labels, np.int64))
+        return cls(_stack(images), np.asarray(labels, np.int64), np.asarray(indices, np.int64))
+
+    @property
+    def truth(self) -> Truth:
+        """The batch without its pixels."""
+        return Truth(self.labels, self.indices)
+
+    def part(self, start: int, stop: int | None = None) -> "ImageBatch":
+        """Return the images from `start` up to, but without, `stop`."""
+        return ImageBatch(*(column[start:stop] for column in self))
 
 
 @dataclass(frozen=True)
@@ -132,7 +154,8 @@ class Selection:
                 images = self._mixture(indices) if condition == MIXED else self._some(condition, indices)
             kept = [(index, image) for index, image in zip(indices, images, strict=True) if image is not None]
             if kept:
-                yield ImageBatch.stack([image for _, image in kept], self._labels[[index for index, _ in kept]])
+                whole = [index for index, _ in kept]
+                yield ImageBatch.stack([image for _, image in kept], self._labels[whole], whole)
 
     def _mixture(self, indices: list[int]) -> Sequence[Array | None]:
         assert self._mixed is not None
@@ -243,8 +266,8 @@ def _rebatch(chunks: Iterable[ImageBatch], sizes: Iterator[int]) -> Iterator[Ima
         count += len(chunk.labels)
         while 0 < size <= count:
             whole = _join(waiting)
-            yield ImageBatch(whole.images[:size], whole.labels[:size])
-            waiting = [ImageBatch(whole.images[size:], whole.labels[size:])]
+            yield whole.part(0, size)
+            waiting = [whole.part(size)]
             count, size = count - size, next(sizes, 0)
     if count:
         yield _join(waiting)
@@ -252,7 +275,7 @@ def _rebatch(chunks: Iterable[ImageBatch], sizes: Iterator[int]) -> Iterator[Ima
 
 def _split(batch: ImageBatch, size: int) -> Iterator[ImageBatch]:
     for start in range(0, len(batch.labels), size):
-        yield ImageBatch(batch.images[start : start + size], batch.labels[start : start + size])
+        yield batch.part(start, start + size)
 
 
 def _stack(images: Sequence[Array]) -> Array:
@@ -269,4 +292,4 @@ def _join(batches: list[ImageBatch]) -> ImageBatch:
     batches = [batch for batch in batches if len(batch.labels)]
     if len(batches) == 1:
         return batches[0]
-    return ImageBatch(np.concatenate([b.images for b in batches]), np.concatenate([b.labels for b in batches]))
+    return ImageBatch(*(np.concatenate(columns) for columns in zip(*batches, strict=True)))

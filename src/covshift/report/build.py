@@ -19,6 +19,7 @@ from covshift.report.sections import (
     architectures,
     batches,
     bounds,
+    by_class,
     by_corruption,
     comparison,
     distances,
@@ -26,6 +27,7 @@ from covshift.report.sections import (
     overview,
     streams,
 )
+from covshift.report.sections.gallery import Galleries, galleries
 from covshift.report.sections.samples import Samples, samples
 from covshift.support.errors import CovshiftError, plural
 from covshift.support.files import replacing
@@ -78,8 +80,10 @@ def report(
     if files:
         write_files(content, Path(out))
     pictures = samples(gathered.results) if images else Samples((), "they were not requested")
+    shots = galleries(gathered.results) if images else Galleries(())
     index = Path(out) / "index.html"
-    _write(index, page(_title(gathered), gathered.results, content, pictures, notes))
+    text = page(_title(gathered), gathered.results, content, pictures, shots, (*notes, *shots.notes))
+    _write(index, text)
     return index
 
 
@@ -158,6 +162,7 @@ def sections(
     return [
         overview.section(results),
         by_corruption.section(results),
+        by_class.section(results),
         batches.section(results, by),
         *through,
         architectures.section(results, measured, by),

@@ -52,6 +52,15 @@ def unshuffled(results: Sequence[Result]) -> tuple[str, ...]:
     return (f"images were not shuffled, {order}",) if sorted_ones else ()
 
 
+def unpaired(results: Sequence[Result]) -> tuple[str, ...]:
+    """Return a note where intervals of differences are wider than need be, as answers were not kept."""
+    without = [result.name for result in results if result.adapted and not result.paired]
+    told = (
+        f"intervals of differences are those of independent images, and too wide: {', '.join(without)} kept no answers"
+    )
+    return (told,) if without else ()
+
+
 def with_notes(caption: str, notes: Sequence[str]) -> str:
     """Return a caption followed by notes, as sentences."""
     return " ".join([caption, *(f"{note[0].upper()}{note[1:]}." for note in notes)]).strip()

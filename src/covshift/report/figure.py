@@ -105,11 +105,17 @@ class Figure(NamedTuple):
 
     def on_paper(self) -> Spec:
         """Return the specification for files: in black on white, with a width of its own."""
-        spec: Spec = json.loads(json.dumps(self.spec).replace(f'"{_INK}"', '"#222222"'))
+        text = json.dumps(self.spec).replace(f'"{_INK}"', '"#222222"')
+        spec: Spec = json.loads(text, object_hook=_without_links)
         spec["config"]["background"] = "white"
         if spec.get("width") == "container":
             spec["width"] = WIDTH
         return spec
+
+
+def _without_links(part: Spec) -> Spec:
+    """Return a part of a specification without links, which lead to nothing in a file."""
+    return {name: value for name, value in part.items() if name != "href"}
 
 
 def figure(

@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 from covshift.bench.methods import FULL, NONE, PARTIAL, SCENARIOS, BatchMethod, Prior, stored_method
+from covshift.bench.results.book import AnswerBook
+from covshift.bench.results.difference import Difference, difference, mean_difference
 from covshift.bench.results.metrics import AS_PUBLISHED, Baseline, Rate, mce, mean_rate, rate
+from covshift.bench.results.paired import ImageErrors, Weights, change, evenly, mce_weights
 from covshift.bench.results.store import Row, Run, Store
 from covshift.bench.results.table import CorruptionGroups, grouped
 from covshift.bench.suite import run_folders
 from covshift.data.condition import CLEAN, MIXED, SEQUENCE, SEVERITIES, Condition
-from covshift.report.difference import Difference, difference, mean_difference
 from covshift.support.errors import CovshiftError
 
 _NOT_CORRUPTIONS = tuple(condition.corruption for condition in (CLEAN, MIXED, SEQUENCE))
@@ -29,6 +31,7 @@ class Result:
         run: the settings of the run, and what else its rows depend on.
         rows: the finished cells.
         yardstick: the baseline of mCE; None where mCE means nothing.
+        book: the answers to each image, as far as they were kept.
     """
 
     name: str
@@ -36,6 +39,19 @@ class Result:
     run: Run
     rows: tuple[Row, ...]
     yardstick: Baseline | None = None
+    book: AnswerBook | None = None
+
+    @cached_property
+    def errors(self) -> ImageErrors | None:
+        """The errors image by image; None where no answers were kept."""
+        kept = self.book is not None and any(row.answers for row in self.rows) and self.book.images is not None
+        return ImageErrors(self.book, self.rows) if kept and self.book else None
+
+    @cached_property
+    def class_names(self) -> tuple[str, ...]:
+        """The names of the classes, as far as the run kept them with its answers."""
+        images = self.book.images if self.book else None
+        return images.class_names if images else ()
 
     @cached_property
     def table(self) -> dict[str, dict[Condition, Row]]:
@@ -133,11 +149,31 @@ class Result:
         return self.mean(method, [Condition(corruption, severity) for severity in self.run.settings.severities])
 
     def gain(self, method: str, conditions: Sequence[Condition] | None = None) -> Difference | None:
-        """Return by how much a method changes the mean error over conditions, by default `shared`."""
+        """Return by how much a method changes the mean error over conditions, by default `shared`.
+
+        On the same images, by a paired interval where the answers were kept; see `paired`.
+        """
         wanted = self.shared if conditions is None else conditions
         pairs = [(self.rate(NONE, condition), self.rate(method, condition)) for condition in wanted]
         differences = [difference(before, after) for before, after in pairs if before and after]
-        return mean_difference(differences) if differences and len(differences) == len(wanted) else None
+        if not differences or len(differences) < len(wanted):
+            return None
+        return self._changed(method, evenly(wanted)) or mean_difference(differences)
+
+    def _changed(self, method: str, weights: Weights) -> Difference | None:
+        return change((self.errors, NONE), (self.errors, method), weights) if self.errors else None
+
+    @cached_property
+    def paired(self) -> bool:
+        """Whether the answers of none and of the method that stands for adaptation were kept."""
+        return self.adapted is not None and self._changed(self.adapted, evenly(self.shared)) is not None
+
+    def mce_gain(self, method: str) -> Difference | None:
+        """Return by how much a method changes mCE; without answers, an interval of no width."""
+        before, after = self.mce(NONE), self.mce(method)
+        if before is None or after is None or self.yardstick is None:
+            return None
+        return self._changed(method, mce_weights(self.yardstick)) or Difference(*[after - before] * 3)
 
     def mce(self, method: str) -> float | None:
         """Return the mean corruption error of a method, which is 1 for the yardstick."""
@@ -201,7 +237,7 @@ def gather(paths: Iterable[Path], baseline: Baseline | None = None) -> Gathered:
     results = []
     for store, label in zip(stores, labels, strict=True):
         yardstick = baseline or (AS_PUBLISHED if store.run.imagenet else None)
-        results.append(Result(label, store.folder, store.run, tuple(store.rows()), yardstick))
+        results.append(Result(label, store.folder, store.run, tuple(store.rows()), yardstick, store.book))
     return Gathered(tuple(results), tuple(notes))
 
 

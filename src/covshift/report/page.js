@@ -21,6 +21,12 @@
     link.href = "data:text/csv;charset=utf-8," + encodeURIComponent(spec.datasets[link.dataset.set]);
   });
   window.addEventListener("beforeprint", function () {
-    document.querySelectorAll("details").forEach(function (each) { each.open = true; });
+    document.querySelectorAll("details:not(.gallery)").forEach(function (each) { each.open = true; });
   });
+  function unfold() {
+    var target = location.hash.length > 1 && document.getElementById(decodeURIComponent(location.hash.slice(1)));
+    if (target && target.tagName === "DETAILS") { target.open = true; target.scrollIntoView(); }
+  }
+  window.addEventListener("hashchange", unfold);
+  unfold();
 })();

@@ -11,6 +11,8 @@ from covshift.report.bundle import vega
 from covshift.report.figure import Figure
 from covshift.report.gather import Result
 from covshift.report.parts import Gap, Part, Section
+from covshift.report.recommendation import recommendation
+from covshift.report.sections.gallery import Galleries
 from covshift.report.sections.overview import sentence
 from covshift.report.sections.samples import Samples
 from covshift.support.tables import Table
@@ -28,10 +30,17 @@ class Fact(NamedTuple):
 
 
 def page(
-    title: str, results: Sequence[Result], sections: Sequence[Section], samples: Samples, notes: Sequence[str]
+    title: str,
+    results: Sequence[Result],
+    sections: Sequence[Section],
+    samples: Samples,
+    galleries: Galleries,
+    notes: Sequence[str],
 ) -> str:
     """Return the whole page as HTML."""
     import jinja2
+
+    lead = _lead(results, sections)
 
     environment = jinja2.Environment(autoescape=True, trim_blocks=True, undefined=jinja2.StrictUndefined)
     environment.filters |= {"kind": _kind, "table": as_html, "json": _json}
@@ -43,12 +52,53 @@ def page(
         script=(_HERE / "page.js").read_text(),
         vega=vega(),
         sentences=[(result.name, sentence(result)) for result in results],
-        sections=sections,
+        advice=[(result.name, advice) for result in results if (advice := recommendation(result)) is not None],
+        lead=lead,
+        first=next((shots for gallery in galleries.galleries if (shots := gallery.first())), []),
+        sections=_drawn(sections, lead),
+        missing=_missing(sections),
         samples=samples,
+        galleries=galleries.galleries,
         notes=notes,
         runs=[(result.name, facts(result)) for result in results],
         version=__version__,
     )
+
+
+def _lead(results: Sequence[Result], sections: Sequence[Section]) -> Figure | None:
+    """Return the figure of the first screen: the errors by corruption of one model, or those of all models."""
+    wanted = "corruptions" if len(results) == 1 else "overview"
+    parts = [part for section in sections if section.name == wanted for part in section.parts]
+    return next((part for part in parts if isinstance(part, Figure)), None)
+
+
+def _drawn(sections: Sequence[Section], lead: Figure | None) -> list[Section]:
+    """Return the sections that have something to show, without the figure of the first screen."""
+    left = [
+        section._replace(parts=tuple(p for p in section.parts if not isinstance(p, Gap) and p is not lead))
+        for section in sections
+    ]
+    return [section for section in left if section.parts]
+
+
+class Missing(NamedTuple):
+    """What the page could also show, after a command."""
+
+    titles: str
+    reasons: str
+    command: str
+
+
+def _missing(sections: Sequence[Section]) -> list[Missing]:
+    """Return what is missing, once for each command that fills it."""
+    gaps = [part for section in sections for part in section.parts if isinstance(part, Gap)]
+    by_command: dict[str, list[Gap]] = {}
+    for gap in gaps:
+        by_command.setdefault(gap.command, []).append(gap)
+    return [
+        Missing("; ".join(gap.title for gap in some), "; ".join(dict.fromkeys(gap.reason for gap in some)), command)
+        for command, some in by_command.items()
+    ]
 
 
 def facts(result: Result) -> list[Fact]:

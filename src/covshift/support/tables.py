@@ -92,7 +92,8 @@ class TableCell:
         """Half of the interval's width, or of the wider half where the number is not in its middle."""
         if not isinstance(self.value, int | float) or self.low is None or self.high is None or self.high <= self.low:
             return ""
-        return f"±{self.notation.number(max(self.high - self.value, self.value - self.low))}"
+        width = self.notation.number(max(self.high - self.value, self.value - self.low))
+        return f"±{width.removeprefix('+')}"
 
     @property
     def data(self) -> str | float | dict[str, float] | None:

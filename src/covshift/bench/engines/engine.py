@@ -7,7 +7,7 @@ from covshift.bench.engines.where import Shard
 from covshift.bench.methods import PARTIAL_PRIOR, Method, Prior, value_text
 from covshift.bench.plan import Cell
 from covshift.bench.results.metrics import choose_prior
-from covshift.bench.results.store import Row, Store
+from covshift.bench.results.store import Finished, Row, Store
 from covshift.bench.screen import Screen
 from covshift.data.condition import Condition
 from covshift.support.errors import CovshiftError
@@ -76,8 +76,8 @@ class Engine(ABC):
     def _done(self) -> int:
         return len(self._store.done() & self._names)
 
-    def _add(self, row: Row) -> None:
-        self._store.append([row])
+    def _add(self, done: Finished) -> None:
+        self._store.append([done.row], {done.cell: done.answers} if done.answers else {})
         self._screen.cells_done(self._done())
 
     def _choose(self) -> None:
@@ -105,7 +105,8 @@ class Engine(ABC):
                 tried = [Cell(condition, each).name for each in method.candidates([method.prior])]  # type: ignore[list-item]
                 if cell.name not in done and tried[0] in rows:
                     copied = {"cell": cell.name, "method": method.name, "seconds": 0.0}
-                    self._add(rows[tried[0]].model_copy(update=copied))
+                    row = rows[tried[0]]
+                    self._add(Finished(row.model_copy(update=copied), self._store.book.of(row)))
 
 
 def check_chosen(rows: Sequence[Row], methods: set[str], prior: Prior) -> None:

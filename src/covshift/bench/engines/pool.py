@@ -8,11 +8,14 @@ from typing import Any, Self
 
 from covshift.bench.engines.worker import Failure, Worker, WorkerSetup
 from covshift.bench.plan import Cell
-from covshift.bench.results.store import Row
+from covshift.bench.results.store import Finished
 from covshift.support.errors import CovshiftError, plural
 
 TRIES = 3
 """Number of times that a cell is tried before it is given up."""
+
+Outcome = tuple[Cell, Finished | Failure]
+"""A cell, with its results or with the reason why it has none."""
 
 _PATIENCE = 30.0  # seconds without any worker until the user is told why
 
@@ -64,7 +67,7 @@ class WorkerPool:
         for hand in [*self._idle, *self._busy.values()]:
             self._ray.kill(hand.actor)
 
-    def run(self, groups: list[list[Cell]]) -> Iterator[tuple[Cell, Row | Failure]]:
+    def run(self, groups: list[list[Cell]]) -> Iterator[Outcome]:
         """Compute all cells; each comes out once, in the order in which they are done.
 
         Args:
@@ -88,7 +91,7 @@ class WorkerPool:
                 if done is not None:
                     yield done
 
-    def _take(self, task: Any, waiting: deque[deque[Cell]]) -> tuple[Cell, Row | Failure] | None:
+    def _take(self, task: Any, waiting: deque[deque[Cell]]) -> Outcome | None:
         """Read the result of a worker, and return it if it is final."""
         hand = self._busy.pop(task)
         try:
@@ -110,7 +113,7 @@ class WorkerPool:
             return self._again(cell, result, deque([cell]), waiting)
         return cell, result
 
-    def _bury(self, hand: _Hand, error: Exception, waiting: deque[deque[Cell]]) -> tuple[Cell, Row | Failure] | None:
+    def _bury(self, hand: _Hand, error: Exception, waiting: deque[deque[Cell]]) -> Outcome | None:
         """Give the cells of a worker that is dead, or out of reach, to another one."""
         self._ray.kill(hand.actor)
         self._deaths += 1
@@ -128,9 +131,7 @@ class WorkerPool:
             waiting.appendleft(hand.cells)
         return done
 
-    def _again(
-        self, cell: Cell, failure: Failure, cells: deque[Cell], waiting: deque[deque[Cell]]
-    ) -> tuple[Cell, Row | Failure] | None:
+    def _again(self, cell: Cell, failure: Failure, cells: deque[Cell], waiting: deque[deque[Cell]]) -> Outcome | None:
         """Try a cell, and those after it, again; or give it up."""
         self._tried[cell.name] += 1
         if self._tried[cell.name] >= TRIES:

@@ -148,7 +148,7 @@ class RayEngine(Engine):
                 self._failed[cell.name] = result
                 self._screen.say(f"{cell.name} failed: {result.error}")
                 continue
-            self._screen.images(result.images)
+            self._screen.images(result.row.images)
             self._add(result)
             if not self._left(cell.condition):
                 self._screen.condition_done(str(cell.condition))

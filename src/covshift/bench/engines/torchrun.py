@@ -152,9 +152,9 @@ class RankEvaluator(Evaluator):
             self.failed = True
             raise
         mine = score.images
-        counts = torch.tensor([mine, score.top1, score.top5], device=self.device)
-        dist.all_reduce(counts)
-        score.images, score.top1, score.top5 = counts.tolist()
+        everyone: list[Any] = [None] * self._ranks
+        dist.all_gather_object(everyone, score.counts)
+        score.pool(everyone)
         self._advance(score.images - mine)  # what the others have done
 
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from covshift.bench.engines.where import Where
 from covshift.bench.plan import Cell
-from covshift.bench.results.store import Row
+from covshift.bench.results.store import Finished
 from covshift.bench.settings import Settings
 from covshift.support.errors import CovshiftError
 
@@ -88,7 +88,7 @@ class Worker:
     def greet(self) -> None:
         """Do nothing: the call returns when the worker is alive."""
 
-    def run(self, cell: Cell) -> Row | Failure:
+    def run(self, cell: Cell) -> Finished | Failure:
         """Compute a cell; an error is returned, not raised, since the worker is as good as before."""
         try:
             return self._work.run(cell)

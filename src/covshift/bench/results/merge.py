@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from covshift.bench.results.book import AnswerBook
 from covshift.bench.results.store import Row, Store, check_same, holds_a_run
 from covshift.bench.methods import value_text
 from covshift.bench.engines.where import Shard
@@ -38,6 +39,7 @@ def merge_runs(folders: Sequence[Path], out: Path | None = None) -> list[Path]:
 def _merge(parts: Sequence[Path], out: Path) -> None:
     stores = [Store(part) for part in parts]
     rows: dict[str, Row] = {}
+    books: dict[str, AnswerBook] = {}
     for store in stores:
         try:
             check_same(stores[0].folder, stores[0].run, store.run, extend=False)
@@ -45,6 +47,7 @@ def _merge(parts: Sequence[Path], out: Path) -> None:
             raise CovshiftError(f"{store.folder} is not a part of the same run: {error}") from error
         for row in store.rows():
             _check_agree(rows.setdefault(row.cell, row), row, store.folder)
+            books.setdefault(row.cell, store.book)
     merged = Store.create(out, stores[0].run, extend=True)
     for row in merged.rows():
         _check_agree(rows.get(row.cell, row), row, out)
@@ -59,7 +62,11 @@ def _merge(parts: Sequence[Path], out: Path) -> None:
                 "their rows do not belong together"
             )
     # In the order of the plan, so that the merged file does not depend on which part was the fastest.
-    merged.append([rows[name] for name in merged.run.settings.plan.all_names() if name in rows])
+    names = [name for name in merged.run.settings.plan.all_names() if name in rows]
+    answers = {name: kept for name in names if (kept := books[name].of(rows[name])) is not None}
+    if images := next((store.book.images for store in stores if store.book.images is not None), None):
+        merged.keep_answers(images)
+    merged.append([rows[name] for name in names], answers)
 
 
 def _check_agree(first: Row, second: Row, folder: Path) -> None:

@@ -1,7 +1,7 @@
 """The records of a run: `Run`, everything that its rows depend on, in `run.json`, and a `Row` for each finished cell."""
 
 from pathlib import Path
-from typing import Any, Protocol, Self
+from typing import Any, NamedTuple, Protocol, Self
 
 from pydantic import (
     BaseModel,
@@ -13,6 +13,7 @@ from pydantic import (
 )
 
 from covshift.bench.methods import Prior
+from covshift.bench.results.answers import Answers
 from covshift.bench.results.guessed import guess
 from covshift.bench.settings import STORED, Settings
 from covshift.data.sequences import Domain, time_pieces
@@ -21,10 +22,21 @@ from covshift.support.errors import CovshiftError
 SCHEMA = 1
 
 
+class Block(BaseModel):
+    """A part of the file of answers: its place, its number of bytes, and their checksum."""
+
+    model_config = ConfigDict(frozen=True)
+
+    at: int
+    size: int
+    crc: int
+
+
 class Row(BaseModel):
     """A finished cell: the method and condition that were run, and the errors.
 
     `over_time` is the number of errors in each piece of a sequence, as `Run.time_pieces` cuts it; None elsewhere.
+    `answers` is where the answers to each image are; None where they are not kept.
     """
 
     model_config = ConfigDict(frozen=True, ser_json_inf_nan="strings")
@@ -48,14 +60,28 @@ class Row(BaseModel):
     batch_size: int | None = None
     device: str | None = None
     over_time: tuple[int, ...] | None = None
+    answers: Block | None = None
 
     @model_serializer(mode="wrap")
     def _without_what_it_lacks(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave out what only sequences have, so that other rows stay as they always were."""
+        """Leave out what only some rows have, so that others stay as they always were."""
         written: dict[str, Any] = write(self)
-        if self.over_time is None:
-            written.pop("over_time", None)
+        for name in ("over_time", "answers"):
+            if getattr(self, name) is None:
+                written.pop(name, None)
         return written
+
+
+class Finished(NamedTuple):
+    """A row, and the answers that it counts; None where they are not known."""
+
+    row: Row
+    answers: Answers | None = None
+
+    @property
+    def cell(self) -> str:
+        """The name of the cell."""
+        return self.row.cell
 
 
 class Run(BaseModel):

@@ -1,25 +1,32 @@
 """Results on disk: a run folder with `run.json`, what the run is, and `rows.jsonl`, one line for each finished cell.
 
+The answers to each image are in a file beside the rows, and a row says where; see `covshift.bench.results.blocks`.
 Lines are only ever appended, each the moment its cell is done, by one process at a time. Whatever ends a process in the
 middle of a line, the next one cuts that line off and runs the cell again. Processes share the work of a folder: each
 takes the conditions that nobody else is at.
 """
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from io import FileIO
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from covshift.bench.methods import PARTIAL_PRIOR
+from covshift.bench.results.answers import Answers, ImageTable, to_block
+from covshift.bench.results.book import AnswerBook
 from covshift.bench.results.reading import changed, read_row, twice
-from covshift.bench.results.records import SCHEMA, Row, Run, RunFolder, read_run
+from covshift.bench.results.records import SCHEMA, Block, Finished, Row, Run, RunFolder, read_run
 from covshift.bench.results.same import check_same, check_settings, join_settings
 from covshift.support.errors import CovshiftError, plural
 from covshift.support.files import replacing
 from covshift.support.locks import locks
 
-__all__ = ["SCHEMA", "Row", "Run", "RunFolder", "Store", "check_same", "check_settings", "holds_a_run", "watch"]
+if TYPE_CHECKING:
+    import pandas
+
+__all__ = ["SCHEMA", "Finished", "Row", "Run", "RunFolder", "Store", "check_same", "check_settings", "holds_a_run", "watch"]
 
 _RUN, _ROWS, _LOCK = "run.json", "rows.jsonl", ".lock"
 
@@ -39,6 +46,8 @@ class Store:
         self._lines: dict[str, int] = {}  # the line that each cell is in
         self._known = b""  # what this process has read of the file, which others may only add to
         self._lock = locks(folder / _LOCK)
+        self._images: ImageTable | None = None
+        self.book = AnswerBook(folder)
 
     def __repr__(self) -> str:
         return f"Store({str(self.folder)!r}, {plural(len(self.rows()), 'row')})"
@@ -124,12 +133,50 @@ class Store:
         self.rows()
         return set(self._lines)
 
-    def append(self, rows: Sequence[Row]) -> None:
-        """Add finished cells; what another process has added already is left as it is."""
+    def answers(
+        self,
+        corruption: str | Sequence[str] | None = None,
+        severity: int | Sequence[int] | None = None,
+        method: str | Sequence[str] | None = None,
+    ) -> "pandas.DataFrame":
+        """Return the answers to each image as a tidy frame, of the cells whose answers are kept.
+
+        Args:
+            corruption: one corruption or several; by default all, `clean` among them.
+            severity: one severity or several.
+            method: one method or several.
+        """
+        rows: Sequence[Row] = self.rows()
+        for name, value in {"corruption": corruption, "severity": severity, "method": method}.items():
+            wanted = [value] if isinstance(value, str | int) else value
+            unknown = [each for each in wanted or () if all(getattr(row, name) != each for row in rows)]
+            if unknown:
+                raise CovshiftError(
+                    f"expected cells that {self.folder} has, got {name} {unknown[0]}; covshift bench rows lists them"
+                )
+            rows = [row for row in rows if wanted is None or getattr(row, name) in wanted]
+        return self.book.frame(rows)
+
+    def keep_answers(self, images: ImageTable) -> None:
+        """Keep the answers of the cells that are added from now on.
+
+        Args:
+            images: the images of the run, which every cell is evaluated on.
+        """
+        self._images = images
+
+    def append(self, rows: Sequence[Row], answers: Mapping[str, Answers] | None = None) -> None:
+        """Add finished cells; what another process has added already is left as it is.
+
+        Args:
+            rows: the rows.
+            answers: the answers by cell, where they are known; see `keep_answers`.
+        """
         try:
             with self._lock.hold(0):
                 done = self.done()  # before the file is opened, which would make a new one where it was deleted
-                new = "".join(row.model_dump_json() + "\n" for row in rows if row.cell not in done).encode()
+                missing = self._with_answers([row for row in rows if row.cell not in done], answers or {})
+                new = "".join(row.model_dump_json() + "\n" for row in missing).encode()
                 # Without a buffer: it would write what is left of a row when the file is closed.
                 with self._file.open("ab", buffering=0) as file:
                     self._write(file, new)
@@ -137,6 +184,30 @@ class Store:
             raise CovshiftError(
                 f"cannot write {self._file}: {error.strerror or error}; the rows before are safe"
             ) from error
+
+    def _with_answers(self, rows: list[Row], answers: Mapping[str, Answers]) -> list[Row]:
+        """Write the answers of rows, and return the rows, each with the place of its answers."""
+        kept = [row.cell for row in rows if self._images is not None and row.cell in answers]
+        blocks: dict[str, Block] = {}
+        if self._images is not None and kept:
+            end = max((row.answers.at + row.answers.size for row in self._rows if row.answers), default=0)
+            contents = [to_block(cell, answers[cell], self._images) for cell in kept]
+            head = [] if self._check_images(end) else [self._images.to_block()]
+            written = self.book.blocks.append([*head, *contents], end)
+            blocks = dict(zip(kept, written[len(head) :], strict=True))
+        return [row.model_copy(update={"answers": blocks.get(row.cell)}) for row in rows]
+
+    def _check_images(self, end: int) -> bool:
+        """Return whether the file of answers begins with the images already, which must be those of this run."""
+        if end == 0:
+            return False
+        held = self.book.images
+        if held is not None and self._images is not None and not held.same_as(self._images):
+            raise CovshiftError(
+                f"{self.folder} has answers to other images than those of this run; use another folder, or continue "
+                "without answers: `answers=False`"
+            )
+        return True
 
     def _write(self, file: FileIO, new: bytes) -> None:
         """Write lines to the end of the open file of rows, or nothing at all."""

@@ -9,11 +9,12 @@ from covshift.bench.methods import FULL, NONE, SCENARIOS, batch, grid, stored_me
 from covshift.bench.results import metrics
 from covshift.bench.results.over_time import sequence_table
 from covshift.bench.results.metrics import AS_PUBLISHED, Baseline, Rate, mean_rate, rate
+from covshift.bench.results.paired import ImageErrors, Weights, ce_weights, change, evenly, mce_weights
 from covshift.bench.results.store import Row, Run
 from covshift.corruptions import names
 from covshift.data.condition import CLEAN, MIXED, SEQUENCE, SEVERITIES, Condition
 from covshift.support.errors import plural
-from covshift.support.tables import CHANGE, EMPTY, Table, TableCell, percent_cell, points_cell, tidy
+from covshift.support.tables import CHANGE, EMPTY, Table, TableCell, change_cell, percent_cell, points_cell, tidy
 from covshift.support.writers import FORMS
 from covshift.support.writers import format_tables
 
@@ -49,11 +50,20 @@ def grouped(corruptions: Iterable[str]) -> CorruptionGroups:
     )
 
 
-def tables(rows: Sequence[Row], run: Run, baseline: Baseline | None = None) -> list[Table]:
-    """Return the tables of a run: methods by corruption and, where it has a grid, n by N."""
+def tables(
+    rows: Sequence[Row], run: Run, baseline: Baseline | None = None, errors: ImageErrors | None = None
+) -> list[Table]:
+    """Return the tables of a run: methods by corruption and, where it has a grid, n by N.
+
+    Args:
+        rows: the finished cells.
+        run: the run that they belong to.
+        baseline: the run to measure mCE against, in AlexNet's place.
+        errors: the errors image by image, for intervals of differences.
+    """
     if run.settings.sequence:
         return [sequence_table(rows, run)]
-    by_method = methods_table(rows, run, baseline)
+    by_method = methods_table(rows, run, baseline, errors)
     return [by_method, grid_table(rows, run)] if run.settings.grid else [by_method]
 
 
@@ -61,10 +71,15 @@ Rates = dict[str, dict[Condition, Rate]]
 """The error of each method in each condition."""
 
 
-def overview(runs: Mapping[str, tuple[Sequence[Row], Run]], baseline: Baseline | None = None) -> Table:
+def overview(
+    runs: Mapping[str, tuple[Sequence[Row], Run]],
+    baseline: Baseline | None = None,
+    errors: Mapping[str, ImageErrors] | None = None,
+) -> Table:
     """Return a line for each run: the clean error as it is, the mean over its test corruptions by method, and mCE.
 
-    Runs without test corruptions have the mean over those that users have registered.
+    Runs without test corruptions have the mean over those that users have registered. `errors` are those of the runs
+    image by image, for intervals of differences.
     """
     methods = [name for name in SCENARIOS if any(row.method == name for rows, _ in runs.values() for row in rows)]
     yardstick = baseline or AS_PUBLISHED
@@ -74,19 +89,23 @@ def overview(runs: Mapping[str, tuple[Sequence[Row], Run]], baseline: Baseline |
         rates = _rates(rows, methods)
         groups = grouped(run.settings.corruptions)
         corruptions = groups.test or groups.own
-        means = [_mean(rates[method], corruptions, run.settings.severities) for method in methods]
+        wanted = [Condition(each, severity) for each in corruptions for severity in run.settings.severities]
+        means = [_mean(rates[method], wanted) for method in methods]
         if run.settings.sequence:
-            means = [rates[method].get(SEQUENCE) for method in methods]
+            means, wanted = [rates[method].get(SEQUENCE) for method in methods], [SEQUENCE]
         before, after = (means[methods.index(each)] if each in methods else None for each in (NONE, FULL))
         scores = [metrics.mce(_errors(rates[m]), yardstick) if name in measured else None for m in methods]
         images = max((row.images for row in rows), default=0)
+        mine = (errors or {}).get(name)
+        paired = change((mine, NONE), (mine, FULL), evenly(wanted)) if mine and before and after else None
+        plain = points_cell(after.value - before.value if before and after else None)
         lines.append(
             (
                 TableCell(f"{name}: {_extent(corruptions, run.settings.severities)}{images} images"),
                 percent_cell(rates.get(NONE, {}).get(CLEAN)),
                 *map(percent_cell, means),
                 *(map(_exactly, scores) if measured else ()),
-                points_cell(after.value - before.value if before and after else None),
+                change_cell(paired) if paired else plain,
             )
         )
     title = f"mean error in % on {', '.join(dict.fromkeys(run.settings.data for _, run in runs.values()))}"
@@ -100,10 +119,12 @@ def _extent(corruptions: Sequence[str], severities: Sequence[int]) -> str:
     return f"{plural(len(corruptions), 'corruption')}{levels}, " if corruptions else ""
 
 
-def methods_table(rows: Sequence[Row], run: Run, baseline: Baseline | None = None) -> Table:
+def methods_table(
+    rows: Sequence[Row], run: Run, baseline: Baseline | None = None, errors: ImageErrors | None = None
+) -> Table:
     """Return the top-1 error by method: clean, the means and mCE, and each corruption.
 
-    Δ is the last method that adapts against the model as it is.
+    Δ is the last method that adapts against the model as it is; see `tables` for the arguments.
     """
     methods = [name for name in run.settings.methods if any(row.method == name for row in rows)]
     rates, top5 = _rates(rows, methods), _rates(rows, methods, top5=True)
@@ -111,35 +132,53 @@ def methods_table(rows: Sequence[Row], run: Run, baseline: Baseline | None = Non
     compared = [name for name in methods if stored_method(name).repairs]
     last = compared[-1] if compared and NONE in methods else None
 
-    def line(label: str, values: Mapping[str, Rate | float | None]) -> tuple[TableCell, ...]:
+    def line(
+        label: str, values: Mapping[str, Rate | float | None], weights: Weights, *, in_top5: bool = False
+    ) -> tuple[TableCell, ...]:
         cells = {name: _exactly(each) if isinstance(each, float) else percent_cell(each) for name, each in values.items()}
-        return (TableCell(label), *cells.values(), _change(cells[NONE], cells[last]) if last else EMPTY)
+        if not last:
+            return (TableCell(label), *cells.values(), EMPTY)
+        paired = change((errors, NONE), (errors, last), weights, top5=in_top5) if errors and weights else None
+        return (TableCell(label), *cells.values(), change_cell(paired) if paired else _change(cells[NONE], cells[last]))
 
-    def mean(label: str, corruptions: Sequence[str], of: Rates = rates) -> tuple[TableCell, ...]:
-        return line(label, {method: _mean(of[method], corruptions, run.settings.severities) for method in methods})
+    def mean(label: str, corruptions: Sequence[str], *, in_top5: bool = False) -> tuple[TableCell, ...]:
+        of, wanted = top5 if in_top5 else rates, [Condition(c, s) for c in corruptions for s in run.settings.severities]
+        return line(label, {method: _mean(of[method], wanted) for method in methods}, evenly(wanted), in_top5=in_top5)
 
-    lines = [line("clean", {m: rates[m].get(CLEAN) for m in methods})]
-    lines.append(mean(f"mean of {plural(len(groups.test), 'corruption')}", groups.test))
+    def control(condition: Condition) -> tuple[TableCell, ...]:
+        return line(condition.corruption, {m: rates[m].get(condition) for m in methods}, {condition: 1.0})
+
+    lines = [control(CLEAN), mean(f"mean of {plural(len(groups.test), 'corruption')}", groups.test)]
     if run.model_classes > TOP:
-        lines.append(mean("  its top-5 error", groups.test, top5))
+        lines.append(mean("  its top-5 error", groups.test, in_top5=True))
     why_not = why_no_mce(run, baseline)
-    yardstick, errors = baseline or AS_PUBLISHED, {m: _errors(rates[m]) for m in methods}
+    yardstick, shares = baseline or AS_PUBLISHED, {m: _errors(rates[m]) for m in methods}
     if why_not is None:
         for label, metric in (("mCE", metrics.mce), ("relative mCE", metrics.relative_mce)):
-            scores = {m: metric(errors[m], yardstick) for m in methods}
-            lines.append(line(f"{label} ({yardstick.name} = 100)", scores))
+            weights = mce_weights(yardstick, relative=metric is metrics.relative_mce)
+            scores = {m: metric(shares[m], yardstick) for m in methods}
+            lines.append(line(f"{label} ({yardstick.name} = 100)", scores, weights))
     lines.append(mean("mean of holdout", groups.holdout))
     lines.append(mean(f"mean of {plural(len(groups.own), 'corruption')} of your own", groups.own))
-    lines.append(line("mixed", {m: rates[m].get(MIXED) for m in methods}))
+    lines.append(control(MIXED))
     lines += [mean(name, [name]) for name in groups.all]
     if why_not is None:
-        shares = {m: metrics.corruption_errors(errors[m], yardstick) for m in methods}
-        lines += [line(f"CE of {name}", {m: shares[m].get(name) for m in methods}) for name in groups.all]
+        ces = {m: metrics.corruption_errors(shares[m], yardstick) for m in methods}
+        for name in groups.all:
+            weights = ce_weights(name, yardstick)
+            lines.append(line(f"CE of {name}", {m: ces[m].get(name) for m in methods}, weights))
     notes = [] if why_not is None else [f"no mCE: {why_not}"]
-    notes += [f"{CHANGE}: {last} against {NONE}"] if last else []
+    notes += [f"{CHANGE}: {last} against {NONE}", _paired(lines)] if last else []
     columns = [_column(name, rows) for name in methods]
     title = f"{run.settings.model} on {run.settings.data}: error in %"
     return _table("methods", title, columns, lines, [*notes, *_shortfalls(rows, run)])
+
+
+def _paired(lines: Sequence[tuple[TableCell, ...]]) -> str:
+    """Return how differences were found, for a note."""
+    if any(line[-1].low is not None for line in lines):
+        return f"intervals of {CHANGE}: 95 %, of paired differences, since both methods answered the same images"
+    return f"{CHANGE} has no intervals, since the answers to the images were not kept"
 
 
 def _shortfalls(rows: Sequence[Row], run: Run) -> list[str]:
@@ -167,9 +206,8 @@ def _errors(rates: Mapping[Condition, Rate]) -> dict[Condition, float]:
     return {condition: each.value for condition, each in rates.items()}
 
 
-def _mean(rates: Mapping[Condition, Rate], corruptions: Sequence[str], severities: Sequence[int]) -> Rate | None:
-    """Return the mean over corruptions and severities; None where one is missing."""
-    wanted = [Condition(name, severity) for name in corruptions for severity in severities]
+def _mean(rates: Mapping[Condition, Rate], wanted: Sequence[Condition]) -> Rate | None:
+    """Return the mean over conditions; None where one is missing."""
     return mean_rate(rates[c] for c in wanted) if wanted and all(c in rates for c in wanted) else None
 
 

@@ -21,7 +21,10 @@ _SHIFTS, _RATIOS = (0.25, 0.5, 1.0), (0.75, 1.0, 1.5)
 def section(
     results: Sequence[Result], shifts: Mapping[str, Shift], criterion: Criterion, measuring: str = MEASURE
 ) -> Section:
-    """Return the theory for models that were measured, and for imagined shifts; `measuring` measures others."""
+    """Return the theory for models that were measured and, beside these, for imagined shifts.
+
+    `measuring` is the command that measures others.
+    """
     text = (
         "Normalising by n images and a prior of N is wrong by at least √L on average, a distance. A small batch is "
         "noisy, a large prior is biased towards the source; where the lines cross, the best N changes."
@@ -33,7 +36,9 @@ def section(
     if not parts:
         reason = "it takes the grid of n and N, and distances that were measured"
         able = [result for result in results if result.adaptable and result.run.settings.order == "shuffled"]
-        parts = [lacking("Theory and measurement", reason, able, GRID_COMMAND, measuring)]
+        return Section(
+            "theory", "Theory", text, (lacking("Theory and measurement", reason, able, GRID_COMMAND, measuring),)
+        )
     return Section("theory", "Theory", text, (*parts, simulation()))
 
 

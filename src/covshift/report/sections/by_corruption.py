@@ -7,6 +7,7 @@ from covshift.report.figure import METHOD_COLOURS, Datum, Figure, data, figure, 
 from covshift.report.gather import Result
 from covshift.report.naming import file_name
 from covshift.report.parts import Gap, Part, Section, lacking
+from covshift.report.sections.gallery import anchor_of, shown_conditions
 from covshift.support.tables import EMPTY, Table, TableCell, change_cell, percent_cell
 
 _CORRUPT = "covshift bench run --out RUN --extend --corruptions all --methods none"
@@ -80,13 +81,18 @@ def _bars(result: Result, rows: Sequence[Datum], top: float) -> Figure:
         y=alt.Y("corruption:N", sort=corruptions, title=None),
         yOffset=alt.YOffset("method:N", scale=alt.Scale(domain=methods)),
     )
-    drawn = base.mark_bar().encode(
+    pictured = [c.corruption for c in shown_conditions(result)]
+    link = f"'#{anchor_of(result, '')}' + replace(datum.corruption, regexp(' ', 'g'), '_')"
+    linked = base.transform_calculate(gallery=link) if pictured else base
+    drawn = linked.mark_bar().encode(
         x=alt.X("error:Q", title="top-1 error in %", scale=alt.Scale(domain=[0, top], nice=False)),
         color=alt.Color("method:N", title=None, scale=palette(methods, METHOD_COLOURS)),
         tooltip=["corruption:N", "method:N", "error:Q", "low:Q", "high:Q"],
+        **({"href": alt.Href("gallery:N")} if pictured else {}),
     )
     intervals = base.mark_rule(opacity=0.6).encode(x="low:Q", x2="high:Q")
     height = len(corruptions) * max(16, 9 * len(methods))
     chart = (drawn + intervals).properties(width="container", height=height)
     caption = "Mean over severities; thin lines are 95 % intervals."
+    caption += " A bar leads to images that adaptation repaired or broke." if pictured else ""
     return figure(f"corruptions-{file_name(result)}", result.name, caption, chart, rows)

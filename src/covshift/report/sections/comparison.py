@@ -2,10 +2,11 @@
 
 from collections.abc import Sequence
 
+from covshift.bench.results.difference import Difference, difference, mean_difference
+from covshift.bench.results.paired import change, evenly
 from covshift.bench.results.table import grouped
 from covshift.corruptions import names
 from covshift.data.condition import CLEAN, MIXED, SEQUENCE, Condition
-from covshift.report.difference import Difference, difference, mean_difference
 from covshift.report.figure import RED, Datum, Figure, data, figure
 from covshift.report.gather import Result
 from covshift.report.parts import Section
@@ -23,8 +24,8 @@ def section(first: Result, second: Result) -> Section:
             f"expected two runs with a method in common, got {', '.join(first.methods)} and {', '.join(second.methods)}"
         )
     text = (
-        f"Differences are {second.name} minus {first.name}, in points, with 95 % intervals for "
-        "independent runs; bold ones leave out zero. Conditions that only one of the runs has are left out"
+        f"Differences are {second.name} minus {first.name}, in points, with 95 % intervals {_kind(first, second)}; "
+        "bold ones leave out zero. Conditions that only one of the runs has are left out"
     )
     text += f", and so are the methods {', '.join(alone)}." if alone else "."
     parts: list[Table | Figure] = []
@@ -35,6 +36,15 @@ def section(first: Result, second: Result) -> Section:
     if not parts:
         raise CovshiftError(f"{first.name} and {second.name} have no condition in common; run both on the same")
     return Section("compare", f"{first.name} and {second.name}", text, tuple(parts))
+
+
+def _kind(first: Result, second: Result) -> str:
+    """Return what intervals are of."""
+    if first.images != second.images:
+        return "for independent runs, since their images are not the same"
+    if first.errors is None or second.errors is None:
+        return "for independent runs, too wide for runs on the same images, since not both kept their answers"
+    return "of paired differences, since both answered the same images"
 
 
 def compare(first: Result, second: Result, method: str) -> list[tuple[str, list[Condition], Difference]]:
@@ -51,6 +61,10 @@ def compare(first: Result, second: Result, method: str) -> list[tuple[str, list[
 
 
 def _difference(first: Result, second: Result, method: str, conditions: Sequence[Condition]) -> Difference:
+    if first.images == second.images and first.errors and second.errors:
+        paired = change((first.errors, method), (second.errors, method), evenly(conditions))
+        if paired is not None:
+            return paired
     pairs = [(first.rate(method, condition), second.rate(method, condition)) for condition in conditions]
     return mean_difference(difference(before, after) for before, after in pairs if before and after)
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from covshift.bench.methods import FULL, NONE, PARTIAL, SCENARIOS, value_text
 from covshift.bench.results.table import why_no_mce
 from covshift.data.condition import CLEAN
-from covshift.report.criterion import uneven, unshuffled
+from covshift.report.criterion import uneven, unpaired, unshuffled
 from covshift.report.figure import METHOD_COLOURS, Figure, data, figure, in_percent, palette, shapes
 from covshift.report.gather import Result
 from covshift.report.naming import WITHOUT, norm
@@ -98,13 +98,15 @@ def table(results: Sequence[Result]) -> Table:
     notes += [f"mCE: {name} = 100" for name in sorted(yardsticks)]
     reasons = dict.fromkeys(why_no_mce(result.run, result.yardstick) for result in results if result.planned)
     notes += [f"no mCE: {reason}" for reason in reasons if reason is not None]
-    notes += [*unshuffled(results), *uneven(results)]
+    notes += [*unshuffled(results), *uneven(results), *unpaired(results)]
     return Table("overview", "Error in % without and with adaptation", tuple(columns), tuple(lines), tuple(notes))
 
 
 def _mce_change(result: Result) -> TableCell:
-    before, after = result.mce(NONE), result.mce(result.adapted) if result.adapted else None
-    return EMPTY if before is None or after is None else points_cell(after - before)
+    gain = result.mce_gain(result.adapted) if result.adapted else None
+    if gain is None or gain.low < gain.high:
+        return change_cell(gain)
+    return points_cell(gain.value)
 
 
 def _unfinished(result: Result) -> str:

@@ -46,15 +46,21 @@ def samples(results: Sequence[Result]) -> Samples:
     return Samples((), "; ".join(dict.fromkeys(reasons)))
 
 
-def _draw(result: Result) -> Samples:
+def open_selection(result: Result) -> tuple[Selection, tuple[str, ...]]:
+    """Return the images of a run in its order, as the model gets them, and the names of the classes."""
     run = result.run
     _check_here(run.settings.data)
     data = open_data(run.settings.data)
     prepare = Preprocess.from_dict(run.preprocess).picture
-    indices = choose(data.labels, limit=run.settings.limit, order="shuffled", seed=run.settings.seed)[:_IMAGES]
-    selection = Selection(
-        data, indices, prepare, corruption_settings=run.settings.corruption_settings, skip_broken=True
-    )
+    indices = choose(data.labels, limit=run.settings.limit, order="shuffled", seed=run.settings.seed)
+    settings = run.settings.corruption_settings
+    return Selection(data, indices, prepare, corruption_settings=settings, skip_broken=True), data.class_names
+
+
+def _draw(result: Result) -> Samples:
+    run = result.run
+    whole, _ = open_selection(result)
+    selection, data = whole.part(range(min(_IMAGES, len(whole)))), whole.data
     severities = run.settings.severities
     middle = severities[len(severities) // 2]
     conditions = [CLEAN, *(Condition(name, middle) for name in run.settings.corruptions)]
@@ -85,13 +91,17 @@ def _check_here(uri: str) -> None:
 
 
 def _picture(condition: Condition, images: NDArray[np.uint8]) -> Picture:
-    small = images.shape[1] <= _SMALL
-    row = Image.fromarray(np.concatenate(list(images), axis=1))
-    if not small:
-        row.thumbnail((_SIDE * len(images), _SIDE))
-    file = io.BytesIO()
-    row.save(file, "PNG") if small else row.save(file, "JPEG", quality=80)
-    kind = "png" if small else "jpeg"
-    text = base64.b64encode(file.getvalue()).decode()
     name = "clean" if condition == CLEAN else condition.corruption.replace("_", " ")
-    return Picture(name, f"data:image/{kind};base64,{text}", small)
+    return Picture(name, *encode(np.concatenate(list(images), axis=1)))
+
+
+def encode(pixels: NDArray[np.uint8]) -> tuple[str, bool]:
+    """Return an image, or several side by side, as a data URI, and whether it is small."""
+    small = pixels.shape[0] <= _SMALL
+    picture = Image.fromarray(pixels)
+    if not small:
+        picture.thumbnail((_SIDE * pixels.shape[1] // pixels.shape[0] + 1, _SIDE))
+    file = io.BytesIO()
+    picture.save(file, "PNG") if small else picture.save(file, "JPEG", quality=80)
+    text = base64.b64encode(file.getvalue()).decode()
+    return f"data:image/{'png' if small else 'jpeg'};base64,{text}", small

@@ -1,0 +1,106 @@
+"""The page of one run in a real browser: pictures, links and the keyboard, on a screen, a phone and paper."""
+
+import base64
+import json
+import re
+import time
+
+import pytest
+from browser import INSTALLED, browser
+from runs import answered_runs
+
+from covshift.report.build import report
+
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.skipif(not INSTALLED, reason="chromium and chromium-driver are not installed; make test-browser does"),
+]
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs")
+    runs = answered_runs(folder)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        return report(runs[:1], folder / "out", files=False)
+
+
+@pytest.fixture(scope="module")
+def window():
+    with browser() as opened:
+        yield opened
+
+
+@pytest.mark.parametrize("dark", [False, True])
+@pytest.mark.parametrize("width", [1280, 390])
+def test_pictures_are_drawn_and_nothing_is_loaded(page, window, width, dark):
+    window.log("browser")
+    window.log("performance")
+    window.open(page, width, dark=dark)
+    assert window.log("browser") == []
+    events = [json.loads(entry["message"])["message"] for entry in window.log("performance")]
+    asked = [e["params"]["request"]["url"] for e in events if e["method"] == "Network.requestWillBeSent"]
+    assert [address for address in asked if not address.startswith(("data:", page.as_uri()))] == []
+    window.run("document.querySelectorAll('details').forEach(each => { each.open = true; })")
+    shots = window.run(
+        "return [...document.querySelectorAll('.shot img')].map(each =>"
+        " [each.complete && each.naturalWidth > 0, each.getBoundingClientRect().width, each.alt])"
+    )
+    assert len(shots) > 10
+    assert all(drawn and wide >= 160 and re.search(r"answered .* adapted", alt) for drawn, wide, alt in shots)
+    assert window.run("return document.documentElement.scrollWidth - document.documentElement.clientWidth") <= 0
+
+
+def test_the_first_screen_has_the_verdict_the_figure_and_three_images(page, window):
+    window.open(page, 1280)
+    tops = window.run(
+        "return [document.querySelector('.summary'), document.querySelector('.advice'),"
+        " document.querySelector('.lead .chart svg'), ...document.querySelectorAll('.lead .shot img')]"
+        ".map(each => each.getBoundingClientRect().top)"
+    )
+    assert len(tops) == 6
+    assert max(tops) < 900
+
+
+def test_a_bar_leads_to_its_gallery(page, window):
+    window.open(page, 1280)
+    assert not window.run("return document.getElementById('gallery-one-fog').open")
+    place = window.run(
+        "const bar = [...document.querySelectorAll('.chart svg [aria-roledescription=bar]')]"
+        "  .find(each => /fog/.test(each.getAttribute('aria-label')));"
+        "bar.scrollIntoView({block: 'center'});"
+        "const box = bar.getBoundingClientRect();"
+        "return {x: box.left + box.width / 2, y: box.top + box.height / 2}"
+    )
+    for kind in ("mouseMoved", "mousePressed", "mouseReleased"):
+        window.cdp("Input.dispatchMouseEvent", type=kind, button="left", clickCount=1, **place)
+    for _ in range(50):
+        if window.run("return location.hash"):
+            break
+        time.sleep(0.1)
+    assert window.run("return location.hash") == "#gallery-one-fog"
+    assert window.run("return document.getElementById('gallery-one-fog').open")
+
+
+def test_the_keyboard_reaches_links_and_galleries(page, window):
+    window.open(page, 1280)
+    seen = []
+    for _ in range(60):
+        window.cdp("Input.dispatchKeyEvent", type="keyDown", key="Tab", code="Tab", windowsVirtualKeyCode=9)
+        window.cdp("Input.dispatchKeyEvent", type="keyUp", key="Tab", code="Tab", windowsVirtualKeyCode=9)
+        seen.append(window.run("const a = document.activeElement; return a.closest('.gallery')?.id || a.tagName"))
+        if seen[-1] == "gallery-one-fog":
+            break
+    assert seen[0] == "A"
+    assert seen[-1] == "gallery-one-fog"
+    enter = {"key": "Enter", "code": "Enter", "windowsVirtualKeyCode": 13, "text": "\r"}
+    window.cdp("Input.dispatchKeyEvent", type="keyDown", **enter)
+    window.cdp("Input.dispatchKeyEvent", type="keyUp", **enter)
+    assert window.run("return document.getElementById('gallery-one-fog').open")
+
+
+def test_one_run_takes_at_most_twelve_sheets_of_paper(page, window):
+    window.open(page, 1280)
+    paper = base64.b64decode(window.cdp("Page.printToPDF", paperWidth=8.27, paperHeight=11.69)["data"])
+    assert 1 <= len(re.findall(rb"/Type\s*/Page[^s]", paper)) <= 12
