@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from covshift.core.adapter import Adapter, adapt, release
     from covshift.core.estimate import estimate
     from covshift.core.moments import Moments
-    from covshift.core.policies import Batch, Policy, Stream
+    from covshift.core.policies import Batch, Memory, Policy, Rows, Stream
     from covshift.core.source import Source
     from covshift.core.statistics import Statistics
     from covshift.corruptions import corrupt
@@ -22,10 +22,12 @@ __all__ = [
     "Condition",
     "CovshiftError",
     "Data",
+    "Memory",
     "Model",
     "Moments",
     "Policy",
     "Preprocess",
+    "Rows",
     "Source",
     "Statistics",
     "Stream",
@@ -43,7 +45,7 @@ _MODULES = {
     "covshift.core.adapter": ("Adapter", "adapt", "release"),
     "covshift.core.estimate": ("estimate",),
     "covshift.core.moments": ("Moments",),
-    "covshift.core.policies": ("Batch", "Policy", "Stream"),
+    "covshift.core.policies": ("Batch", "Memory", "Policy", "Rows", "Stream"),
     "covshift.core.source": ("Source",),
     "covshift.core.statistics": ("Statistics",),
     "covshift.corruptions": ("corrupt",),
