@@ -20,7 +20,13 @@ FOUND = 3
 STOPPED = 130
 """Exit code of a command that Ctrl-C has ended."""
 
-_RENAMED = {"--corruption": "--corruptions", "--severity": "--severities", "--images": "--limit", "--folder": "--out"}
+_RENAMED = {
+    "--corruption": "--corruptions",
+    "--severity": "--severities",
+    "--images": "--limit",
+    "--folder": "--out",
+    "--quality": "--jpeg",
+}
 
 
 class MistypedError(CovshiftError):
