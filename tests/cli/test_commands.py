@@ -64,6 +64,7 @@ def test_help_shows_an_example_and_stands_alone(name):
     result = invoke(*name.split(), "--help", env={"COLUMNS": "80", "TERMINAL_WIDTH": "80"})
     assert result.exit_code == 0
     assert re.search(rf"Examples?:\s+covshift {name}\b", result.stdout)
+    assert "bool" not in result.stdout  # a flag takes no value
     for param in COMMANDS[name].params:
         assert re.fullmatch(r"[A-Z]\w*[ ,:].+\.", param.help or ""), (name, param.name, param.help)
         assert len(param.help.split()) > 1 + bool(re.search("Likewise|programs", param.help))
