@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from covshift.core.estimate import estimate
     from covshift.core.live import Live
     from covshift.core.moments import Moments
-    from covshift.core.policies import Batch, Policy, Stream
+    from covshift.core.policies import Batch, Memory, Policy, Rows, Stream
     from covshift.core.source import Source
     from covshift.core.statistics import Statistics
     from covshift.corruptions import corrupt
@@ -24,10 +24,12 @@ __all__ = [
     "CovshiftError",
     "Data",
     "Live",
+    "Memory",
     "Model",
     "Moments",
     "Policy",
     "Preprocess",
+    "Rows",
     "Source",
     "Statistics",
     "Stream",
@@ -46,7 +48,7 @@ _MODULES = {
     "covshift.core.estimate": ("estimate",),
     "covshift.core.live": ("Live",),
     "covshift.core.moments": ("Moments",),
-    "covshift.core.policies": ("Batch", "Policy", "Stream"),
+    "covshift.core.policies": ("Batch", "Memory", "Policy", "Rows", "Stream"),
     "covshift.core.source": ("Source",),
     "covshift.core.statistics": ("Statistics",),
     "covshift.corruptions": ("corrupt",),

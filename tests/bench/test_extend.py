@@ -10,14 +10,16 @@ import numpy as np
 import pytest
 import torch
 from runs import OPTIONS, by_cell, workplace
+from typer.testing import CliRunner
 
 import covshift
 from covshift import bench, corruptions
-from covshift.bench.methods import parse_method, policies, registry
+from covshift.bench.methods import base, parse_method
 from covshift.bench.results.store import Store
 from covshift.bench.run import run
 from covshift.bench.settings import Settings
 from covshift.bench.summary import table
+from covshift.cli import app
 from covshift.corruptions import registry as corruption_registry
 from covshift.data import CLEAN, open_data
 from covshift.data.selection import choose
@@ -36,7 +38,7 @@ CHANGES = {
 @pytest.fixture(autouse=True)
 def forget():
     """Let each test begin without what others have registered, and without their modules."""
-    tables = (registry._PARSERS, policies.FACTORIES, corruption_registry._REGISTERED)
+    tables = (base.REGISTERED, corruption_registry._REGISTERED)
     before, module = [dict(each) for each in tables], sys.modules.pop("mine", None)
     corruption_registry._REGISTERED.clear()
     yield
@@ -55,6 +57,10 @@ def here(tmp_path, monkeypatch) -> Path:
     (example,) = re.findall(r"^```python title=\"mine.py\"\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)
     (tmp_path / "mine.py").write_text(example)
     return tmp_path
+
+
+def invoke(*words):
+    return CliRunner().invoke(app, list(words))
 
 
 def wrong(model, images, labels, at_once=50) -> int:
@@ -194,6 +200,7 @@ class Twice(bench.Method):
     n: int | None = 4
     strength: float = 1.0
     mode: str = "soft"
+    offset: int = 0
 
     def run(self, on):
         """Do nothing."""
@@ -204,11 +211,15 @@ def test_methods_are_written_and_read():
     bench.register("plain", covshift.Stream)
     method = parse_method("twice:strength=2")
     assert method == Twice(strength=2)
-    assert method.name == "twice:n=4,strength=2,mode=soft"
+    assert method.name == "twice:n=4,strength=2,mode=soft,offset=0"
     assert parse_method(method.name) == method
+    assert parse_method("twice:strength=-0.5,offset=-3") == Twice(strength=-0.5, offset=-3)
     assert parse_method("plain:n=8,decay=0.5").name == "plain:n=8,decay=0.5"
     for text, words in {
         "twice:n=0.5": "whole number from 1",
+        "twice:n=-4": "n in 'twice:n=-4' to be a whole number from 1",
+        "twice:offset=-0.5": "offset in .* to be a whole number$",
+        "twice:strength=nan": "strength in .* to be a number$",
         "twice:strength=x": "expected a method such as",
         "twice:power=2": "takes no power",
         "plain:power=2": "cannot make the policy of method 'plain:power=2'",
@@ -237,8 +248,28 @@ def test_bad_plugins_are_refused(here, plugin, content, words):
 
 def test_unknown_names_are_refused_without_the_plugin(here):
     for changes, words in (({"corruptions": "darkness"}, "unknown corruption"), ({"methods": "halfway"}, "unknown")):
-        with pytest.raises(CovshiftError, match=words):
+        with pytest.raises(CovshiftError, match=f"{words}.* your own, name its module as a plugin"):
             Settings.read({**OPTIONS, **changes})
+
+
+def test_a_run_whose_code_is_not_here_says_so(here):
+    """Of a run whose corruptions a script registered itself, so that no plugin is recorded."""
+    code = "import mine, covshift; covshift.bench.run({0!r}, 'out', progress=False)"
+    settings = {**OPTIONS, **CHANGES}
+    del settings["plugins"]
+    subprocess.run([sys.executable, "-c", code.format(settings)], check=True)
+    missing = "name (the module that registers it|its module) as a plugin"
+    with pytest.raises(CovshiftError, match=missing):
+        run({"severities": "5"}, "out", extend=True, progress=False)
+    assert re.search(missing, invoke("report", "out", "--measure", "20", "--no-files").stderr)
+    run({"plugins": "mine"}, "out", extend=True, progress=False)  # which records it
+    assert Store(Path("out")).run.settings.plugins == ("mine",)
+
+
+def test_a_condition_of_ones_own_for_shift(here):
+    words = ("shift", "--model", OPTIONS["model"], "--target", OPTIONS["data"], "--condition", "darkness/5")
+    assert "name its module as a plugin" in invoke(*words).stderr
+    assert "normalised distance" in invoke(*words, "--plugin", "mine").stdout
 
 
 def test_the_callers_images_stay_as_they_are():

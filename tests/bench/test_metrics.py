@@ -116,7 +116,7 @@ def test_weights_are_alexnets():
         ("batch", "how many images"),
         ("batch:n=0", "whole number"),
         ("batch:n=2.5", "whole number"),
-        ("batch:n=8,N=-1", "0 or more"),
+        ("batch:n=8,N=-1", "to be a number from 0"),
         ("batch:n=8,N=x", "expected a method such as"),
         ("batch:n=8,M=1", "takes no M"),
         ("none:n=3", "takes no n"),

@@ -85,7 +85,7 @@ def test_what_cannot_be_merged(tmp_path):
         merge_runs([one, tmp_path / "nothing"], tmp_path / "out")
     with pytest.raises(CovshiftError, match="folder with `out=DIR`"):
         merge_runs([one])
-    with pytest.raises(CovshiftError, match="expected folders to merge"):
+    with pytest.raises(CovshiftError, match="expected one folder to merge or more"):
         merge_runs([])
     early = a_row("fog/3/partial").model_copy(update={"prior": 8.0})
     late = a_row("snow/3/partial").model_copy(update={"prior": 16.0})
@@ -113,7 +113,7 @@ def test_how_far_shards_are(tmp_path):
     assert first == f"{done}: m:x on d:x\n2 of 2 cells done in 0.0 min of work" == status(done)
     assert "0 of 1 cell done" in second
     assert second.endswith("next: snow/1/none")
-    with pytest.raises(CovshiftError, match="got its shards; put them together with covshift bench merge"):
+    with pytest.raises(CovshiftError, match="got its shards; merge them first"):
         table(tmp_path, "text")
     assert merge_command(tmp_path) == status(tmp_path)
     assert "2 of 3 cells done" in status(tmp_path)

@@ -27,7 +27,7 @@ def test_family_and_norm_are_recorded(tmp_path, monkeypatch):
     monkeypatch.chdir(workplace(tmp_path))
     run({**OPTIONS, "corruptions": "none", "methods": "none"}, "out", progress=False)
     held = json.loads(Path("out/run.json").read_text())
-    assert (held["model_family"], held["model_norm"]) == ("Sequential", "batch")
+    assert (held["model_family"], held["model_norm"], held["model_pretraining"]) == ("Sequential", "batch", "")
     # A run of an older version did not record them, nor plugins; it is read, and the same command records them.
     older = {name: value for name, value in held.items() if name not in ("model_family", "model_norm")}
     older["settings"].pop("plugins")

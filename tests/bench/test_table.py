@@ -8,9 +8,10 @@ import pytest
 from runs import a_row, a_run
 
 from covshift.bench.results.metrics import ALEXNET, baseline_of
-from covshift.bench.results.table import FORMATS, format_run_tables, grid_table, methods_table, overview, tables
+from covshift.bench.results.table import format_run_tables, grid_table, methods_table, overview, tables
 from covshift.corruptions import names
 from covshift.support.errors import CovshiftError
+from covshift.support.writers import FORMATS
 
 WRONG = {"none": 60, "partial": 45, "full": 40}
 
@@ -104,7 +105,7 @@ def test_every_form_has_the_same_numbers():
     found = [methods_table(all_rows(), a_run(corruptions="test"))]
     for kind in FORMATS:
         assert "60.0" in format_run_tables(found, kind) or "0.6" in format_run_tables(found, kind)
-    lines = json.loads(format_run_tables(found, "json"))["lines"]
+    lines = json.loads(format_run_tables(found, "json"))[0]["lines"]
     by_line = {line["line"]: line["values"]["full"]["value"] for line in lines}
     rows = list(csv.DictReader(io.StringIO(format_run_tables(found, "csv"))))
     assert {row["line"]: float(row["value"]) for row in rows if row["column"] == "full"} == by_line

@@ -64,6 +64,7 @@ def test_help_shows_an_example_and_stands_alone(name):
     result = invoke(*name.split(), "--help", env={"COLUMNS": "80", "TERMINAL_WIDTH": "80"})
     assert result.exit_code == 0
     assert re.search(rf"Examples?:\s+covshift {name}\b", result.stdout)
+    assert "bool" not in result.stdout  # a flag takes no value
     for param in COMMANDS[name].params:
         assert re.fullmatch(r"[A-Z]\w*[ ,:].+\.", param.help or ""), (name, param.name, param.help)
         assert len(param.help.split()) > 1 + bool(re.search("Likewise|programs", param.help))
@@ -80,7 +81,11 @@ SHARED = {
     "--corruptions": ("all 19", {"corrupt": "False"}),  # nobody writes 95 times the pictures by mistake
     "--limit": (
         "all",
-        {"shift": "1000", "doctor": "512; 128 if larger than 64 px", "reproduce": "all; 512 with --builtin"},
+        {
+            "shift": "1000",
+            "doctor": "512; 128 if larger than 64 px",
+            "reproduce": "all; 512 with --builtin",
+        },
     ),
 }
 
@@ -115,8 +120,10 @@ SEVERAL = [(name, param.opts[0]) for name, command in COMMANDS.items() for param
 
 
 def arguments(name):
-    """Something for every argument that the command takes."""
-    return [f"word{k}" for k, p in enumerate(COMMANDS[name].params) if p.param_type_name == "argument"]
+    """Something for every argument that the command takes, and for every option that it needs."""
+    params = COMMANDS[name].params
+    needed = [word for p in params if p.param_type_name == "option" and p.required for word in (p.opts[0], "word")]
+    return [*(f"word{k}" for k, p in enumerate(params) if p.param_type_name == "argument"), *needed]
 
 
 @pytest.mark.parametrize(("name", "option"), SEVERAL)

@@ -3,6 +3,7 @@
 import ast
 import inspect
 import math
+import re
 from collections import namedtuple
 from dataclasses import replace
 
@@ -13,11 +14,10 @@ from networks import assert_same, images, norm_layers, snapshot, tiny
 from torch import nn
 
 import covshift
-from covshift import Batch, CovshiftError, Policy, Statistics, Stream
+from covshift import Batch, CovshiftError, Memory, Policy, Statistics, Stream
 from covshift.core import adapter as adapter_module
 from covshift.core.calling import call_model, device_of, logits_of
 from covshift.core.identity import digest, fingerprint
-from covshift.core.policies import Memory
 
 
 class Fixed(Policy):
@@ -142,6 +142,18 @@ def test_policies_that_cannot_be():
         covshift.adapt(tiny(), Fixed(1)) as on,
     ):
         on.state = on.state
+    for size, shape, wanted in ((None, [3], [6]), (None, [1, 6], [6]), (4, [4, 1], [2, 6]), (4, [1, 2, 6], [2, 6])):
+        words = f"broadcasts to the moments of layer 'stem.1', which are {wanted}, got a tensor of {shape}"
+        with (
+            pytest.raises(CovshiftError, match=re.escape(words)),
+            covshift.adapt(tiny(), Fixed(torch.full(shape, 0.5), size)) as on,
+        ):
+            on._model(images(8))
+    with (
+        pytest.raises(CovshiftError, match=r"weigh\(\) of Fixed to return a number from 0 to 1, got 1.5"),
+        covshift.adapt(tiny(), Fixed(1.5)) as on,
+    ):
+        on._model(images(8))
     assert Batch() == Batch(prior=16, size=None, sync=True)
     assert Memory().seen == {}
 

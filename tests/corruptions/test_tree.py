@@ -102,6 +102,33 @@ def test_goes_on_after_a_kill(folder, tmp_path):
     assert "0 pictures written" in run(folder, target, "--all").output
 
 
+def test_half_a_picture_of_a_killed_run_is_removed(folder, tmp_path):
+    """But not what another process is writing at this moment, nor what is of pictures of another shard."""
+    run(folder, tmp_path / "c", "--corruptions", "fog", "--severities", 1)
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    dog = tmp_path / "c" / "fog" / "1" / "dog"
+    left, live, other = (
+        dog / f".{name}.JPEG.{process}-1.part"
+        for name, process in (("val_3", gone.pid), ("val_3", os.getpid()), ("val_9", gone.pid))
+    )
+    for part in (left, live, other):
+        part.write_bytes(b"half")
+    assert "0 pictures written" in run(folder, tmp_path / "c", "--corruptions", "fog", "--severities", 1).output
+    assert [part.exists() for part in (left, live, other)] == [False, True, True]
+
+
+def test_a_limit_spreads_over_the_folder(folder, tmp_path):
+    options = ("--corruptions", "gaussian_noise", "--severities", 1)
+    assert "2 pictures written" in run(folder, "--out", tmp_path / "few", *options, "--limit", 2).output
+    assert "5 pictures written" in run(folder, tmp_path / "all", *options).output
+    few, whole = contents(tmp_path / "few"), contents(tmp_path / "all")
+    assert [Path(name).name for name in sorted(few) if "val" in name] == ["val_0.JPEG", "val_2.JPEG"]
+    assert few.items() <= whole.items()
+    both = run(folder, tmp_path / "one", *options, "--out", tmp_path / "two")
+    assert "expected one target, got " in both.output
+
+
 def test_refuses_to_mix_settings_in_one_tree(folder, tmp_path):
     run(folder, tmp_path / "c", "--corruptions", "fog", "--severities", 1)
     recorded = json.loads((tmp_path / "c" / "covshift-corrupt.json").read_text())
@@ -166,6 +193,7 @@ def test_one_picture(tmp_path):
 def test_sheet(tmp_path):
     scene(300, 280).save(tmp_path / "cat.png")
     result = run("--sheet", tmp_path / "sheet.png", tmp_path / "cat.png")
+    assert result.stdout == f"contact sheet written to {tmp_path / 'sheet.png'}\n"
     assert result.exit_code == 0, result.output
     sheet = np.asarray(Image.open(tmp_path / "sheet.png"))
     assert sheet.shape[0] > 19 * 112
@@ -180,7 +208,7 @@ def test_sheet(tmp_path):
         ([], "either --all or at least one of --corruptions"),
         (["--all", "--corruptions", "fog"], "either --all or"),
         (["--all", "--shard", "2/2"], "I/K with I from 0 to K - 1, e.g. 0/4, got '2/2'"),
-        (["--all", "--quality", "0"], "quality from 1 to 100"),
+        (["--all", "--jpeg", "0"], "quality from 1 to 100"),
         (["--corruptions", "frost", "--frost", "nowhere"], "is not a folder"),
     ],
 )
@@ -231,7 +259,7 @@ def test_linked_class_folders_count(folder, tmp_path):
         (["x.jpg", "--png"], "expected a name that ends in"),
         (["x.webp"], "expected a name that ends in"),
         (["nosuffix"], "expected a name that ends in"),
-        (["x.jpg", "--quality", "500"], "quality from 1 to 100"),
+        (["x.jpg", "--jpeg", "500"], "quality from 1 to 100"),
     ],
 )
 def test_one_picture_goes_to_a_name_that_says_its_form(folder, tmp_path, options, says):

@@ -10,7 +10,7 @@ from blocks import ROOT
 from standins import fill, small_net, some_pixels
 
 import covshift
-from covshift.bench.methods import policies, registry
+from covshift.bench.methods import base
 from covshift.corruptions import registry as corruption_registry
 from covshift.models import from_torchvision
 
@@ -24,7 +24,7 @@ def place(tmp_path, monkeypatch):
     shutil.copytree(ROOT / "docs" / "assets", tmp_path / "docs" / "assets")
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
-    registered = (registry._PARSERS, policies.FACTORIES, corruption_registry._REGISTERED)
+    registered = (base.REGISTERED, corruption_registry._REGISTERED)
     before = [dict(table) for table in registered]
     yield tmp_path
     for table, held in zip(registered, before, strict=True):

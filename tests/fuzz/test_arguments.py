@@ -162,7 +162,7 @@ def calls(ready: Ready) -> dict[str, Call]:
         "simulate": Call(shift.simulate, {"shifts": [0, 1], "ratios": [1], "n": [2], "N": [1, 2], "alpha": 0.05}),
         "Predictor.fit": Call(
             shift.Predictor.fit,
-            {"model": net, "images": pixels(), "labels": labels, "preprocess": half, "batch": 12, "seed": 0}
+            {"model": net, "images": pixels(), "labels": labels, "preprocess": half, "batch_size": 12, "seed": 0}
             | {"corruptions": ["fog", "contrast"], "severities": [1, 5], **quiet},
         ),
         "Predictor.predict": Call(
@@ -172,7 +172,7 @@ def calls(ready: Ready) -> dict[str, Call]:
         "Predictor.save": Call(ready.predictor.save, {"path": "saved.safetensors"}),
         "Predictor.load": Call(
             shift.Predictor.load,
-            {"path": "predictor.safetensors", "model": net, "preprocess": half, "batch": 12},
+            {"path": "predictor.safetensors", "model": net, "preprocess": half, "batch_size": 12},
         ),
         "bench.register": Call(covshift.bench.register, {"name": "fuzzed", "what": Stream}),
         "bench.frame": Call(covshift.bench.frame, {"folder": "stored"}),

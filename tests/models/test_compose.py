@@ -135,7 +135,7 @@ def test_a_predictor_takes_a_loader_and_is_kept(model, tmp_path):
     images = pixels(40)
     np.savez(tmp_path / "some.npz", images=images, labels=np.arange(40) % 4)
     data = open_data(f"npz:{tmp_path}/some.npz")
-    predictor = Predictor.fit(model, images, data.labels, severities=[5], batch=8)
+    predictor = Predictor.fit(model, images, data.labels, severities=[5], batch_size=8)
     want = predictor.predict(covshift.corrupt(images, "fog", 3))
     assert predictor.predict(data.loader(model, condition="fog/3", batch_size=8)) == want
     predictor.save(tmp_path / "kept")
@@ -161,6 +161,7 @@ def test_reprs_fit_on_a_line(model, tmp_path):
     assert repr(model) == "Model('py:mine', Sequential on cpu)"
     assert repr(data).endswith("some.npz', 4 images of 4 classes)")
     moments = covshift.Statistics.of(model.module)["0.1"]
-    for each in (model, PREPROCESS, covshift.Condition("fog", 3), moments):
+    long = covshift.Preprocess(256, 224, "bicubic", (0.48145466, 0.4578275, 0.40821073), (0.268629, 0.261302, 0.275777))
+    for each in (model, PREPROCESS, long, long.with_(size=336), covshift.Condition("fog", 3), moments):
         assert len(repr(each)) <= 120, each
         assert "\n" not in repr(each)

@@ -149,6 +149,13 @@ def test_files_that_are_no_checkpoints(name, message, source, tmp_path):
         open_model(f"file:{tmp_path / name}?arch={TINY}")
 
 
+def test_a_file_says_how_it_was_pretrained(source, tmp_path):
+    torch.save(source.state_dict(), tmp_path / "net.pth")
+    model = open_model(f"file:{tmp_path / 'net.pth'}?arch={TINY}&pretraining=simclr")
+    assert model.pretraining == open_model(model.uri).pretraining == "simclr"
+    assert open_model(f"file:{tmp_path / 'net.pth'}?arch={TINY}").pretraining == ""
+
+
 def test_settings_that_say_nothing(source, tmp_path):
     torch.save(source.state_dict(), tmp_path / "net.pth")
     for query, message in {
@@ -157,6 +164,7 @@ def test_settings_that_say_nothing(source, tmp_path):
         "?archi=torchvision:resnet18": "unknown setting of file: 'archi'; did you mean 'arch'",
         f"?arch={TINY}&classes=10": "classes= has no effect on py:networks:Tiny",
         f"?arch={TINY}&classes=0": "expected classes from 1 on",
+        f"?arch={TINY}&pretraining=simcrl": "unknown pretraining 'simcrl'; did you mean 'simclr'",
         "?arch=file:net.pth": "expected arch= to name an architecture such as",
         "?arch=torchvision:resnet1": "unknown torchvision model",
     }.items():

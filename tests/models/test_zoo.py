@@ -59,6 +59,7 @@ def test_every_entry_opens_its_published_layout(name, tmp_path):
     assert logits.std() > 0
     assert torch.equal(logits, expected)
     assert model.uri == f"zoo:{name}?file={path}"
+    assert model.pretraining == ("simclr" if "simclr" in name else "large-scale" if "wsl" in name else "")
 
 
 def test_counts_are_the_published_ones():

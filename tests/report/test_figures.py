@@ -22,7 +22,7 @@ from covshift.report.build import report, sections, written_readme
 from covshift.report.criterion import criterion, uneven
 from covshift.report.figure import COLOURS, SHAPES, WIDTH, Figure
 from covshift.report.gather import gather
-from covshift.report.naming import family, file_name, large_scale, norm, without_norm
+from covshift.report.naming import family, file_name, norm, pretraining, without_norm
 from covshift.report.parts import Gap
 from covshift.report.publication import svg
 from covshift.report.sections import architectures, batches, natural, overview
@@ -184,15 +184,16 @@ def test_normalisations_stand_side_by_side(tmp_path):
 def test_names_say_what_a_model_is(tmp_path, model, kind, normalised, base):
     (result,) = results(tmp_path, "a", model=model, corruptions="fog", methods="none")
     assert (family(result), norm(result), without_norm(result)) == (kind, normalised, base)
-    assert large_scale(result) == ("wsl" in model)
+    assert pretraining(result) == ("large-scale" if "wsl" in model else "")
 
 
 def test_what_a_run_recorded_counts_and_not_the_name(tmp_path):
     (result,) = results(tmp_path, "a", model="m:resnet20-gn", corruptions="fog", methods="none")
-    recorded = json.loads((result.folder / "run.json").read_text()) | {"model_family": "Swin", "model_norm": "layer"}
+    known = {"model_family": "Swin", "model_norm": "layer", "model_pretraining": "simclr"}
+    recorded = json.loads((result.folder / "run.json").read_text()) | known
     (result.folder / "run.json").write_text(json.dumps(recorded))
     (again,) = gather([result.folder]).results
-    assert (family(again), norm(again)) == ("Swin", "LN")
+    assert (family(again), norm(again), pretraining(again)) == ("Swin", "LN", "simclr")
     assert overview.sentence(again).endswith("It was not adapted: LN holds no statistics.")
 
 
@@ -209,7 +210,7 @@ def test_what_a_run_recorded_counts_and_not_the_name(tmp_path):
 )
 def test_names_do_not_say_more_than_they_do(tmp_path, model, methods, normalised, large):
     (result,) = results(tmp_path, "a", model=model, corruptions="fog", methods=methods)
-    assert (norm(result), large_scale(result)) == (normalised, large)
+    assert (norm(result), pretraining(result) == "large-scale") == (normalised, large)
 
 
 def test_means_over_other_conditions_are_said_to_be(tmp_path):

@@ -166,7 +166,7 @@ def test_rows_that_cannot_be_are_said_with_their_line(tmp_path, change):
     found = gather(folders)
     assert [result.name for result in found.results] == ["good"]
     assert "line 2 of" in found.notes[0]
-    assert found.notes[0].endswith("; delete that line, and the same covshift bench run runs it again")
+    assert found.notes[0].endswith("; delete that line, and resume the run, which computes it again")
 
 
 def test_runs_that_cannot_be_read_are_said(tmp_path):

@@ -221,14 +221,15 @@ def test_the_miniature_from_end_to_end(tiny_builtins, tmp_path, monkeypatch):
     )
     assert any("6 runs, about" in line and "forward passes on this device" in line for line in said)
     table3, table4 = json.loads(text)
-    assert [number["column"] for number in table3["numbers"]] == ["Fixup", "GN", "BN", "BN+adapt"]
-    for number in table3["numbers"] + table4["numbers"]:
+    numbers3, numbers4 = ([line["values"] for line in table["lines"]] for table in (table3, table4))
+    assert [number["column"] for number in numbers3] == ["Fixup", "GN", "BN", "BN+adapt"]
+    for number in numbers3 + numbers4:
         assert 0 <= number["ours"] <= 100
         assert number["difference"] == pytest.approx(number["ours"] - number["paper"])
     rows = Store(tmp_path / "out" / "resnet20-builtin").rows()
     assert len(rows) == 75 * 2
     full = [row.top1_errors / row.images for row in rows if row.method == "full"]
-    assert table3["numbers"][3]["ours"] == pytest.approx(100 * np.mean(full))
+    assert numbers3[3]["ours"] == pytest.approx(100 * np.mean(full))
     before = {folder: (folder / "rows.jsonl").read_text() for folder in (tmp_path / "out").iterdir()}
     said.clear()
     again = command.reproduce(found, places, tmp_path / "out", said.append, form="markdown").text
@@ -301,7 +302,7 @@ def test_a_folder_with_another_run_is_not_taken_for_this_one(tiny_builtins, tmp_
     both, said = contents.choose_targets("table4", ["BN", "Fixup"], builtin=True), []
     text, failed = command.reproduce(both, places, tmp_path / "out", said.append, form="json")
     assert "holds a run of other weights" in failed["resnet20-builtin-mixed"]
-    assert [number["ours"] is None for number in json.loads(text)[0]["numbers"]] == [True, True, False]
+    assert [line["values"]["ours"] is None for line in json.loads(text)[0]["lines"]] == [True, True, False]
     assert "resnet20-builtin-mixed: 1 cell, about 0 min" in said  # the other one is there
 
 

@@ -114,7 +114,7 @@ def test_a_target_whose_answers_are_compared_among_some_classes(run, monkeypatch
         (["--predictor", "typo"], "there is no predictor at typo; name clean labelled images to learn one: --source"),
         (["--source", "npz:nothing.npz"], "nothing.npz"),
         (["--source", "npz:some.npz?classes=5"], "distinguishes 4 classes, and npz:some.npz?classes=5 has 5"),
-        (["--device", "abacus"], "expected an available device"),
+        (["--device", "abacus"], "expected a device such as auto, cpu, cuda, cuda:1 or mps, got 'abacus'"),
     ],
 )
 def test_bad_input(run, arguments, message):

@@ -236,7 +236,7 @@ BAD = [
     (lambda m, p: Predictor.fit(m, IMAGES, range(-1, 19)), "whole numbers from 0, got torch.int64 from -1"),
     (lambda m, p: Predictor.fit(m, IMAGES, range(20), preprocess=prepare), "labels below 10, .* got 19"),
     (lambda m, p: Predictor.fit(m, IMAGES, range(20), severities=[]), "at least one severity"),
-    (lambda m, p: Predictor.fit(m, IMAGES, range(20), batch=0), "at least 1 image at a time, got batch=0"),
+    (lambda m, p: Predictor.fit(m, IMAGES, range(20), batch_size=0), "batch_size to be .* from 1, got 0"),
     (lambda m, p: Predictor.fit(Silent().eval(), IMAGES, range(20), preprocess=prepare), "logits are NaN"),
     (lambda m, p: p.predict([prepare(IMAGES[:1])]), "several different images"),
     (lambda m, p: p.predict([torch.zeros(8, 3, 24, 24)]), "several different images"),

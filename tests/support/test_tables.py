@@ -19,7 +19,7 @@ from covshift.support.tables import (
     tidy,
 )
 from covshift.support.writers import (
-    FORMS,
+    FORMATS,
     as_csv,
     as_html,
     as_latex,
@@ -70,11 +70,14 @@ def test_tidy_tables_have_all_digits():
     assert (row["line"], row["column"], row["low"], row["high"]) == ("fog", "none", "0.3", "0.4")
 
 
-def test_records_are_what_programs_read():
-    first, second, third = json.loads(json.dumps(TABLE.records()))
-    assert first["none"] == {"value": 0.25, "low": 0.24, "high": 0.27}
-    assert second["none"] == 0.5
-    assert third["none"] is None
+def test_json_is_what_programs_read():
+    (table,) = json.loads(format_tables([TABLE], "json"))
+    first, second, third = table.pop("lines")
+    assert first["line"] == "fog"
+    assert first["values"]["none"] == {"value": 0.25, "low": 0.24, "high": 0.27}
+    assert second["values"] == {"none": 0.5, CHANGE: 0.04}
+    assert third["values"]["none"] is None
+    assert table == {"name": "t", "title": "errors in %", "columns": ["none", CHANGE], "notes": list(TABLE.notes)}
 
 
 @pytest.mark.parametrize(
@@ -103,11 +106,11 @@ def test_formulas_do_no_harm(text, safe):
     assert next(csv.reader(io.StringIO(csv_text([[text, "x"]], formulas=True))))[0] == text  # a chart reads it as it is
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", FORMATS)
 def test_several_tables_are_one_text(form):
     assert format_tables([TABLE, TABLE], form).count("fog") >= 2
     with pytest.raises(CovshiftError, match="did you mean 'json'"):
-        format_tables([TABLE], "jsn", others=["json"])
+        format_tables([TABLE], "jsn")
 
 
 def test_numbers_in_bold():

@@ -238,6 +238,7 @@ def describe(settings: Settings, model: Model, data: Data) -> Run:
         model_uri=model.uri,
         model_family=model.family,
         model_norm=model.norm,
+        model_pretraining=model.pretraining,
         preprocess=model.preprocess.as_dict(),
         data_digest=data.digest,
         data_images=len(data),

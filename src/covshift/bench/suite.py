@@ -67,14 +67,9 @@ def run_folders(folder: Path) -> list[Path]:
         return [folder]
     found = [inner for inner in sorted(folder.iterdir()) if holds_a_run(inner)]
     if any(Shard.named(inner) for inner in found):
-        raise CovshiftError(
-            f"expected a run in {folder}, got its shards; put them together with covshift bench merge {folder}"
-        )
+        raise CovshiftError(f"expected a run in {folder}, got its shards; merge them first")
     if not found:
-        raise CovshiftError(
-            f"there is no run in {folder}: expected a run.json there or one folder below; "
-            f"make one with covshift bench run --out {folder}/NAME"
-        )
+        raise CovshiftError(f"there is no run in {folder}: expected a run.json there or one folder below")
     return found
 
 

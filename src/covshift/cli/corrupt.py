@@ -14,27 +14,27 @@ if TYPE_CHECKING:
 
 def command(
     source: Annotated[Path, typer.Argument(help="Folder of class folders with pictures, or one picture.")],
-    target: Annotated[Path | None, typer.Argument(help="Folder, or picture, to write.")] = None,
+    target: Annotated[Path | None, typer.Argument(help="Folder, or picture, to write; --out names it as well.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder, or picture, to write.", show_default="TARGET")] = None,
     corruptions: Annotated[
         list[str] | None,
         typer.Option(metavar="NAMES", help="Corruptions by name, or test, holdout, all.", show_default=False),
     ] = None,
-    severities: Annotated[
-        list[str] | None, typer.Option(metavar="NUMBERS", help="Severities from 1 to 5.", show_default="1,2,3,4,5")
-    ] = None,
+    severities: options.Severities = None,
     everything: Annotated[
         bool, typer.Option("--all", help="Write all 19 corruptions: the whole ImageNet-C tree.")
     ] = False,
     sheet: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Draw the contact sheet of one picture instead.")
     ] = None,
+    limit: Annotated[
+        int | None, options.like(options.LIMIT, help="Number of pictures, spread evenly over the folder.")
+    ] = None,
     crop: Annotated[bool, typer.Option(help="Resize to 256 px and cut out 224 x 224 px first.")] = True,
-    quality: Annotated[int, typer.Option(help="JPEG quality; ImageNet-C has 85.")] = 85,
+    jpeg: Annotated[int, typer.Option(help="JPEG quality of the files; ImageNet-C has 85.")] = 85,
     png: Annotated[bool, typer.Option("--png", help="Write lossless PNG files instead of JPEG.")] = False,
     seed: Annotated[int, typer.Option(help="Seed of the noise.")] = 0,
-    frost: Annotated[
-        str, typer.Option(help="Ice of frost: procedural, published, or a folder of textures.")
-    ] = "procedural",
+    frost: options.Frost = "procedural",
     plugins: options.Plugin = None,
     skip_broken: options.SkipBroken = False,
     threads: options.Threads = None,
@@ -58,16 +58,20 @@ def command(
     load_plugins(options.split(plugins))
     if sheet is not None:
         write_sheet(source, sheet, crop=crop, seed=seed, frost=frost)
+        typer.echo(printable(f"contact sheet written to {sheet}"))
         return
-    if target is None:
+    if target and out:
+        raise CovshiftError(f"expected one target, got {target} and --out {out}")
+    written = target or out
+    if written is None:
         raise CovshiftError("expected a source and a target, e.g. covshift corrupt val/ imagenet-c/ --all")
     cells = choose(options.split(corruptions), options.split(severities), everything=everything)
-    settings = cells._replace(crop=crop, quality=None if png else quality, seed=seed, frost=frost)
+    settings = cells._replace(crop=crop, quality=None if png else jpeg, seed=seed, frost=frost)
     if source.is_file():
-        write_picture(source, target, settings)
-        typer.echo(printable(f"1 picture written to {target}"))
+        write_picture(source, written, settings)
+        typer.echo(printable(f"1 picture written to {written}"))
     else:
-        typer.echo(printable(_write_tree(source, target, settings, shard, skip_broken, threads)))
+        typer.echo(printable(_write_tree(source, written, settings, limit, shard, skip_broken, threads)))
 
 
 def choose(corruptions: list[str], severities: list[str], *, everything: bool) -> "TreeSettings":
@@ -91,9 +95,15 @@ def choose(corruptions: list[str], severities: list[str], *, everything: bool) -
 
 
 def _write_tree(
-    source: Path, target: Path, settings: "TreeSettings", shard: str | None, skip_broken: bool, threads: int | None
+    source: Path,
+    target: Path,
+    settings: "TreeSettings",
+    limit: int | None,
+    shard: str | None,
+    skip_broken: bool,
+    threads: int | None,
 ) -> str:
-    from covshift.corruptions.tree import pictures, write_tree
+    from covshift.corruptions.tree import pictures, places, write_tree
     from covshift.support.progress import progress_bar
 
     part = (0, 1)
@@ -101,10 +111,17 @@ def _write_tree(
         from covshift.bench.engines.where import Shard
 
         part = Shard.parse(shard)
-    total = len(pictures(source)[part[0] :: part[1]]) * len(settings.cells)
+    total = len(places(len(pictures(source)), limit, part)) * len(settings.cells)
     with progress_bar("corrupting", total) as advance:
         report = write_tree(
-            source, target, settings, shard=part, skip_broken=skip_broken, threads=threads, advance=advance
+            source,
+            target,
+            settings,
+            limit=limit,
+            shard=part,
+            skip_broken=skip_broken,
+            threads=threads,
+            advance=advance,
         )
     line = f"{plural(report.written, 'picture')} written to {target}, {report.found} were there"
     if report.broken:

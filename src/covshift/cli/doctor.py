@@ -19,18 +19,13 @@ def command(
     what: Annotated[list[str], typer.Argument(metavar="RUN | MODEL DATA", help="Run folder, or a model and its data.")],
     limit: Annotated[
         int | None,
-        typer.Option(
-            min=1, metavar="NUMBER", help="Number of images to examine.", show_default="512; 128 if larger than 64 px"
+        options.like(
+            options.LIMIT,
+            help="Number of images to examine: a sample shows mistakes.",
+            show_default="512; 128 if larger than 64 px",
         ),
     ] = None,
-    device: Annotated[
-        str | None,
-        typer.Option(
-            help="Device to compute on: auto, cpu, cuda, cuda:1 or mps.",
-            show_default="auto; for a run, its own",
-            rich_help_panel=options.COMPUTING,
-        ),
-    ] = None,
+    device: Annotated[str | None, options.like(options.DEVICE, show_default="auto; for a run, its own")] = None,
     as_json: options.Json = False,
 ) -> None:
     """Find mistakes that spoil a benchmark; exit code 3 if there are any.

@@ -2,8 +2,9 @@
 
 import re
 from collections.abc import Sequence
+from copy import copy
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -16,16 +17,30 @@ if TYPE_CHECKING:
 COMPUTING = "Computing"
 JOBS = "Ray and array jobs"
 
-PLUGIN = "Python modules that register your own corruptions and methods."
-Plugin = Annotated[list[str] | None, typer.Option("--plugin", metavar="MODULES", help=PLUGIN)]
-SkipBroken = Annotated[bool, typer.Option("--skip-broken", help="Leave out pictures that cannot be read.")]
+PLUGIN = typer.Option(
+    "--plugin", metavar="MODULES", help="Python modules that register your own corruptions and methods."
+)
+BASELINE = typer.Option(metavar="RUN", help="Run to measure mCE against.", show_default="AlexNet's published errors")
+SKIP_BROKEN = typer.Option("--skip-broken", help="Leave out pictures that cannot be read.")
+LIMIT = typer.Option(
+    min=1, metavar="NUMBER", help="Number of images: a random subset, balanced over the classes.", show_default="all"
+)
+SEVERITIES = typer.Option(metavar="NUMBERS", help="Severities from 1 to 5.", show_default="1,2,3,4,5")
+FROST = typer.Option(help="Ice of frost: procedural, published, or a folder of textures.", show_default="procedural")
+DEVICE = typer.Option(
+    help="Device to compute on: auto, cpu, cuda, cuda:1 or mps.", show_default="auto", rich_help_panel=COMPUTING
+)
+
+Plugin = Annotated[list[str] | None, PLUGIN]
+Baseline = Annotated[Path | None, BASELINE]
+SkipBroken = Annotated[bool, SKIP_BROKEN]
+Severities = Annotated[list[str] | None, SEVERITIES]
+Frost = Annotated[str, FROST]
+Device = Annotated[str, DEVICE]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 Markdown = Annotated[bool, typer.Option("--markdown", help="Print Markdown tables instead of text.")]
 Latex = Annotated[bool, typer.Option("--latex", help="Print LaTeX tables instead of text.")]
 Csv = Annotated[bool, typer.Option("--csv", help="Print CSV instead of text.")]
-Device = Annotated[
-    str, typer.Option(help="Device to compute on: auto, cpu, cuda, cuda:1 or mps.", rich_help_panel=COMPUTING)
-]
 Threads = Annotated[
     int | None,
     typer.Option(
@@ -36,8 +51,6 @@ Threads = Annotated[
         rich_help_panel=COMPUTING,
     ),
 ]
-BASELINE = "Run to measure mCE against."
-Baseline = Annotated[Path | None, typer.Option(metavar="RUN", help=BASELINE, show_default="AlexNet's published errors")]
 Engine = Annotated[
     str,
     typer.Option(metavar="local|ray", help="Compute in this process (local) or on Ray.", rich_help_panel=JOBS),
@@ -75,6 +88,17 @@ Shard = Annotated[
         rich_help_panel=JOBS,
     ),
 ]
+
+
+def like(option: Any, **changes: Any) -> Any:
+    """Return an option with something else about it, such as the panel of its help.
+
+    >>> like(LIMIT, show_default="1000").help == LIMIT.help
+    True
+    """
+    other = copy(option)
+    vars(other).update(changes)
+    return other
 
 
 def split(values: Sequence[str] | None) -> list[str]:

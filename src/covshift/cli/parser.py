@@ -20,7 +20,13 @@ FOUND = 3
 STOPPED = 130
 """Exit code of a command that Ctrl-C has ended."""
 
-_RENAMED = {"--corruption": "--corruptions", "--severity": "--severities", "--images": "--limit", "--folder": "--out"}
+_RENAMED = {
+    "--corruption": "--corruptions",
+    "--severity": "--severities",
+    "--images": "--limit",
+    "--folder": "--out",
+    "--quality": "--jpeg",
+}
 
 
 class MistypedError(CovshiftError):
@@ -59,8 +65,20 @@ def as_options(message: str) -> str:
     return re.sub(r"`([\w-]+)=([^`]+)`", option, message)
 
 
+def _without_types(params: list[Any]) -> list[Any]:
+    """Return options whose help shows no type for flags, which take no value."""
+    for param in params:
+        if getattr(param, "is_flag", False) and param.metavar is None:
+            param.metavar = ""
+    return params
+
+
 class Command(TyperCommand):
     """A command that explains words which it cannot place."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Return the options and arguments, and the option `--help`."""
+        return _without_types(super().get_params(ctx))
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Read the words of the command line into `ctx.params`."""
@@ -86,6 +104,10 @@ class Group(TyperGroup):
     def modern(self, words: Sequence[str]) -> str | None:
         """Return the present form of words that do not begin with a command, as they once could; None if unknown."""
         return None
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Return the options, and the option `--help`."""
+        return _without_types(super().get_params(ctx))
 
     def make_context(self, info_name: Any, args: list[str], parent: Any = None, **extra: Any) -> Any:
         """Read the words of the command line."""

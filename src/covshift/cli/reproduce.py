@@ -22,15 +22,7 @@ _Row = Annotated[
     typer.Option(metavar="TEXTS", help="Part of the labels of the rows to run.", show_default="all rows"),
 ]
 _Builtin = Annotated[bool, typer.Option("--builtin", help="Run in miniature, on the built-in networks.")]
-_Limit = Annotated[
-    int | None,
-    typer.Option(
-        min=1,
-        metavar="NUMBER",
-        help="Number of images: a random subset, balanced over the classes.",
-        show_default="all; 512 with --builtin",
-    ),
-]
+_Limit = Annotated[int | None, options.like(options.LIMIT, show_default="all; 512 with --builtin")]
 _Out = Annotated[Path, typer.Option(help="Folder for the runs; the same command resumes there.")]
 _List = Annotated[bool, typer.Option("--list", help="List what can be reproduced.")]
 _Dry = Annotated[bool, typer.Option("--dry-run", help="Only print what would run, and how long it takes.")]

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from covshift.cli import options
+from covshift.cli.options import like
 from covshift.cli.parser import MistypedError
 from covshift.support.errors import unknown
 
@@ -59,9 +60,7 @@ Prior = Annotated[
         rich_help_panel=_WHAT,
     ),
 ]
-Plugins = Annotated[
-    list[str] | None, typer.Option("--plugin", metavar="MODULES", help=options.PLUGIN, rich_help_panel=_WHAT)
-]
+Plugins = Annotated[list[str] | None, like(options.PLUGIN, rich_help_panel=_WHAT)]
 Extend = Annotated[
     bool, typer.Option("--extend", help="Add conditions and methods to the run in --out.", rich_help_panel=_WHAT)
 ]
@@ -74,10 +73,7 @@ Corruptions = Annotated[
         rich_help_panel=_IMAGES,
     ),
 ]
-Severities = Annotated[
-    list[str] | None,
-    typer.Option(metavar="NUMBERS", help="Severities from 1 to 5.", show_default="1,2,3,4,5", rich_help_panel=_IMAGES),
-]
+Severities = Annotated[list[str] | None, like(options.SEVERITIES, rich_help_panel=_IMAGES)]
 Clean = Annotated[
     bool | None,
     typer.Option(
@@ -88,14 +84,7 @@ Mixed = Annotated[
     bool | None,
     typer.Option("--mixed", help="Add images that each have another corruption.", rich_help_panel=_IMAGES),
 ]
-Limit = Annotated[
-    int | None,
-    typer.Option(
-        help="Number of images: a random subset, balanced over the classes.",
-        show_default="all",
-        rich_help_panel=_IMAGES,
-    ),
-]
+Limit = Annotated[int | None, like(options.LIMIT, rich_help_panel=_IMAGES)]
 Order = Annotated[
     str | None,
     typer.Option(
@@ -119,14 +108,7 @@ Seed = Annotated[
     int | None,
     typer.Option(help="Seed of subset, order and corruptions.", show_default="0", rich_help_panel=_IMAGES),
 ]
-Frost = Annotated[
-    str | None,
-    typer.Option(
-        help="Ice of frost: procedural, published, or a folder of textures.",
-        show_default="procedural",
-        rich_help_panel=_IMAGES,
-    ),
-]
+Frost = Annotated[str | None, like(options.FROST, rich_help_panel=_IMAGES)]
 Jpeg = Annotated[
     int | None,
     typer.Option(
@@ -135,10 +117,7 @@ Jpeg = Annotated[
         rich_help_panel=_IMAGES,
     ),
 ]
-SkipBroken = Annotated[
-    bool | None,
-    typer.Option("--skip-broken", help="Leave out pictures that cannot be read.", rich_help_panel=_IMAGES),
-]
+SkipBroken = Annotated[bool | None, like(options.SKIP_BROKEN, rich_help_panel=_IMAGES)]
 Mean = Annotated[
     list[str] | None,
     typer.Option(
@@ -181,14 +160,7 @@ BatchSize = Annotated[
         rich_help_panel=options.COMPUTING,
     ),
 ]
-Device = Annotated[
-    str | None,
-    typer.Option(
-        help="Device to compute on: auto, cpu, cuda, cuda:1 or mps.",
-        show_default="auto",
-        rich_help_panel=options.COMPUTING,
-    ),
-]
+Device = Annotated[str | None, options.DEVICE]
 Memory = Annotated[
     str | None,
     typer.Option(
@@ -206,9 +178,4 @@ Answers = Annotated[
         rich_help_panel=_WHAT,
     ),
 ]
-Baseline = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="RUN", help=options.BASELINE, show_default="AlexNet's published errors", rich_help_panel=_WHAT
-    ),
-]
+Baseline = Annotated[Path | None, like(options.BASELINE, rich_help_panel=_WHAT)]

@@ -18,8 +18,15 @@ def command(
     ] = None,
     condition: Annotated[str, typer.Option(help="Condition of the target, e.g. fog/3 to corrupt it.")] = "clean/0",
     limit: Annotated[
-        int, typer.Option(min=2, metavar="NUMBER", help="Number of images to take of each set, spread evenly.")
+        int,
+        options.like(
+            options.LIMIT,
+            min=2,
+            help="Number of images of each set, spread evenly: a sample is enough for an estimate.",
+            show_default=True,
+        ),
     ] = 1000,
+    plugins: options.Plugin = None,
     predictor: Annotated[
         Path | None, typer.Option(metavar="FILE", help="File to keep what is learned in, and to use it next time.")
     ] = None,
@@ -39,7 +46,9 @@ def command(
     covshift shift --model torchvision:resnet50 --source folder:val --target folder:night --alarm 0.4
     """
     from covshift.shift.forecast.assess import assess
+    from covshift.support.plugins import load_plugins
 
+    load_plugins(options.split(plugins))
     if source is None and (predictor is None or not predictor.exists()):
         if predictor is not None:
             raise CovshiftError(

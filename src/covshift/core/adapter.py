@@ -21,13 +21,13 @@ from covshift.core.hooks import check_not_compiled, hooks_on, refuse_to_copy
 from covshift.core.identity import fingerprint
 from covshift.core.moments import Meter, Moments, merge
 from covshift.core.places import Only, Patterns, Place, give_back, mix_all, not_finite, one_value
-from covshift.core.policies import Memory, Policy, Rows, check_policy
+from covshift.core.policies import Memory, Policy, Rows, check_policy, check_weight
 from covshift.core.ranks import over_ranks
 from covshift.core.source import Source, anchors_of
 from covshift.core.statistics import Statistics
 from covshift.core.turns import Turns
 from covshift.core.wrappers import AnyModel, module_of, unwrap
-from covshift.support.errors import CovshiftError, is_number, plural
+from covshift.support.errors import CovshiftError, plural
 
 
 class Adapter:
@@ -177,10 +177,7 @@ class Adapter:
 
     def _weigh(self, layer: Place, seen: Moments, rows: Rows) -> float | Tensor:
         weight = self.policy.weigh(layer, seen, rows)
-        if not isinstance(weight, Tensor) and not (is_number(weight) and 0 <= weight <= 1):
-            raise CovshiftError(
-                f"expected weigh() of {type(self.policy).__name__} to return a number from 0 to 1, got {weight!r}"
-            )
+        check_weight(weight, self.policy, layer, seen)
         if seen.count == 1 and not isinstance(weight, Tensor) and weight == 1:
             raise one_value(layer.path)
         return weight

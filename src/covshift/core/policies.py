@@ -244,3 +244,18 @@ def check_policy(policy: object) -> None:
             f"expected a policy that either carries what it saw or works on groups of size= images, got {policy!r}, "
             "which does both"
         )
+
+
+def check_weight(weight: object, policy: Policy, place: Place, seen: Moments) -> None:
+    """Raise a `CovshiftError` unless this is what `weigh` may return for moments that a layer has seen."""
+    name, shape = type(policy).__name__, tuple(seen.mean.shape)
+    if not isinstance(weight, Tensor):
+        if not (is_number(weight) and 0 <= weight <= 1):  # type: ignore[operator]
+            raise CovshiftError(f"expected weigh() of {name} to return a number from 0 to 1, got {weight!r}")
+    elif weight.ndim > len(shape) or any(
+        size not in (1, wanted) for size, wanted in zip(reversed(weight.shape), reversed(shape), strict=False)
+    ):
+        raise CovshiftError(
+            f"expected weigh() of {name} to return a number, or a tensor that broadcasts to the moments of layer "
+            f"{place.path!r}, which are {list(shape)}, got a tensor of {list(weight.shape)}"
+        )

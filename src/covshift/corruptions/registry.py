@@ -1,6 +1,6 @@
-"""Which corruptions there are: the published ones, and those that users register.
+"""The corruptions by name: the published ones, and those that users register.
 
-The room a published corruption belongs to is the module that holds its function.
+The category of a published corruption is also the name of the module that holds its function.
 """
 
 import re
@@ -15,7 +15,7 @@ from covshift.corruptions.seeding import Rng
 from covshift.corruptions.severity import SEVERITY
 from covshift.support.arrays import Array
 from covshift.support.errors import CovshiftError, unknown
-from covshift.support.plugins import is_same_code
+from covshift.support.plugins import is_same_code, unregistered
 
 CorruptionGroup = Literal["test", "holdout", "all", "registered"]
 Corruption = Callable[[Array, Any, Rng], Array]
@@ -86,7 +86,7 @@ def category(name: str) -> str:
     if isinstance(name, str) and name in _REGISTERED:
         return _REGISTERED[name].category
     if not isinstance(name, str) or name not in _GROUPS["all"]:
-        raise unknown("corruption", name, [*_GROUPS["all"], *_REGISTERED])
+        raise unregistered("corruption", name, [*_GROUPS["all"], *_REGISTERED])
     return _GROUPS["all"][name]
 
 

@@ -14,7 +14,7 @@ from covshift.corruptions.registry import category
 from covshift.corruptions.textures import frost_source
 from covshift.support.device import cores
 from covshift.support.errors import CovshiftError
-from covshift.support.files import LONGEST, replacing
+from covshift.support.files import LONGEST, remove_parts, replacing
 from covshift.support.images import SUFFIXES, check_quality, quality_for, read_image, write_image
 from covshift.support.walk import walk
 
@@ -65,11 +65,22 @@ def pictures(source: Path) -> list[Path]:
     return files
 
 
+def places(total: int, limit: int | None = None, shard: tuple[int, int] = (0, 1)) -> Sequence[int]:
+    """Return the places, in the sorted list of all pictures, of those that a shard corrupts.
+
+    >>> places(10, limit=4), places(10, limit=4, shard=(1, 2)), list(places(3))
+    ([0, 2, 5, 7], [2, 7], [0, 1, 2])
+    """
+    spread = range(total) if limit is None or limit >= total else [i * total // limit for i in range(limit)]
+    return spread[shard[0] :: shard[1]]
+
+
 def write_tree(
     source: Path,
     target: Path,
     settings: TreeSettings,
     *,
+    limit: int | None = None,
     shard: tuple[int, int] = (0, 1),
     skip_broken: bool = False,
     threads: int | None = None,
@@ -84,6 +95,7 @@ def write_tree(
         source: A folder of class folders with pictures.
         target: The folder to write `corruption/severity/class/file.JPEG` to.
         settings: The corruptions, and how they are made.
+        limit: The number of pictures to corrupt, spread evenly over the source; by default all.
         shard: (i, n) takes every n-th picture, from the i-th on.
         skip_broken: Leave out pictures that cannot be read.
         threads: The number of pictures to work on at a time; by default one per core.
@@ -94,6 +106,8 @@ def write_tree(
     if target.resolve().is_relative_to(source.resolve()):
         raise CovshiftError(f"expected a target outside the source, got {target}: its pictures would become sources")
     _agree(target / SETTINGS, _settings(settings, files))
+    mine = places(len(files), limit, shard)
+    _tidy(target, settings, [files[index] for index in mine])
 
     def work(index: int) -> int | None:
         missing = [cell for cell in settings.cells if not (target / settings.path(*cell, files[index])).exists()]
@@ -113,7 +127,6 @@ def write_tree(
             advance(1)
         return len(missing)
 
-    mine = range(len(files))[shard[0] :: shard[1]]
     made: list[int | None] = []
     with ThreadPoolExecutor(threads or cores()) as pool:
         for start in range(0, len(mine), BLOCK):
@@ -121,6 +134,15 @@ def write_tree(
     broken = tuple(source / files[i] for i, count in zip(mine, made, strict=True) if count is None)
     written = sum(count for count in made if count is not None)
     return TreeResult(written, len(settings.cells) * (len(mine) - len(broken)) - written, broken)
+
+
+def _tidy(target: Path, settings: TreeSettings, files: Sequence[Path]) -> None:
+    """Remove what a killed process has left of these pictures, half written."""
+    names: dict[Path, set[str]] = {}
+    for file in files:
+        names.setdefault(file.parent, set()).add(settings.path("", 0, file).name)
+    for (name, severity), inside in product(settings.cells, names):
+        remove_parts(target / name / str(severity) / inside, names[inside])
 
 
 def write_picture(source: Path, target: Path, settings: TreeSettings) -> None:

@@ -4,6 +4,7 @@ import hashlib
 from abc import abstractmethod
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,20 @@ from PIL import Image
 from torch.utils.data import DataLoader
 
 from covshift.data.condition import Condition
-from covshift.data.loader import LabelledImages, PreparesPictures, make_loader, read_pixels
+from covshift.data.loader import (
+    LabelledImages,
+    Prepared,
+    PreparesPictures,
+    as_stored,
+    check_condition,
+    collate,
+    find_preprocess,
+    read_pixels,
+)
 from covshift.data.orders import Order
 from covshift.data.readable import Labels, Pixels, Preparing, Readable
+from covshift.data.selection import Selection, choose
+from covshift.support.checks import check_number
 from covshift.support.device import cores
 from covshift.support.errors import CovshiftError
 from covshift.support.images import open_rgb
@@ -56,17 +68,16 @@ class Data(Readable):
             workers: the number of processes that make batches ahead of time; by default this process makes them,
                 decoding with a thread for each core.
         """
-        return make_loader(
-            self,
-            model,
-            preprocess=preprocess,
-            condition=condition,
-            batch_size=batch_size,
-            limit=limit,
-            order=order,
-            seed=seed,
-            workers=workers,
-        )
+        check_number(batch_size, "batch_size", 1, whole=True)
+        check_number(workers, "workers", 0, whole=True)
+        chosen, wanted = find_preprocess(model, preprocess), check_condition(self, condition)
+        known = self.labels if self.labelled else np.zeros(len(self), np.int64)
+        indices = choose(known, limit=limit, order=order, seed=seed)
+        prepare = chosen.picture if isinstance(chosen, PreparesPictures) else as_stored
+        # Iterating over a loader twice reads the files twice: memory stays that of a batch.
+        images = Prepared(Selection(self, indices, prepare, memory=0), wanted)
+        make_batch = partial(collate, preprocess=chosen, labelled=self.labelled)
+        return DataLoader(images, batch_size, num_workers=workers, collate_fn=make_batch)
 
     def pixels(
         self,

@@ -24,7 +24,7 @@ from covshift.support.uri import parse
 from covshift.support.walk import walk
 
 _ENDS = {b"\xff\xd8": b"\xff\xd9", b"\x89P": b"IEND\xaeB`\x82"}
-"""How JPEG and PNG files begin, and what stands at their end."""
+"""The first bytes of JPEG and PNG files, and the last ones."""
 
 _TAIL = 64
 _BLOCK = 4096

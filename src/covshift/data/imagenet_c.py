@@ -12,7 +12,7 @@ from covshift.support.uri import Uri
 
 
 class ImageNetC(Folder):
-    """The same pictures in many conditions; which ones there are is read off one condition."""
+    """The tree of ImageNet-C: one list of pictures, read off its first condition, and a folder for each condition."""
 
     def __init__(self, uri: str, root: Path) -> None:
         places = find_conditions(root)

@@ -1,6 +1,5 @@
-"""`Data.loader`: a torch `DataLoader` of a model's input, from images in any condition."""
+"""The parts of `Data.loader`: samples from images in any condition, and batches of a model's input."""
 
-from functools import partial
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
@@ -10,12 +9,11 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from covshift.data.condition import CLEAN, Condition, parse_condition
-from covshift.data.orders import Order
 from covshift.data.readable import Readable
-from covshift.data.selection import ImageBatch, Selection, choose
+from covshift.data.selection import ImageBatch, Selection
 from covshift.support.arrays import Array
 from covshift.support.checks import check_kind
-from covshift.support.errors import CovshiftError, is_number
+from covshift.support.errors import CovshiftError
 from covshift.support.images import rgb
 from covshift.support.pixels import MakeInput, to_nchw
 
@@ -68,41 +66,20 @@ class Prepared(Dataset[Sample]):
         ]
 
 
-def make_loader(
-    data: Readable,
-    model: object = None,
-    *,
-    preprocess: PreparesPictures | MakeInput | None = None,
-    condition: str | Condition | None = None,
-    batch_size: int = 64,
-    limit: int | None = None,
-    order: Order = "source",
-    seed: int = 0,
-    workers: int = 0,
-) -> DataLoader[Any]:
-    """Return the loader that `Data.loader` documents."""
-    for name, value, least in (("batch_size", batch_size, 1), ("workers", workers, 0)):
-        if not is_number(value, whole=True) or isinstance(value, bool) or value < least:
-            raise CovshiftError(f"expected {name} to be a whole number from {least}, got {value!r}")
+def find_preprocess(model: object, preprocess: PreparesPictures | MakeInput | None) -> PreparesPictures | MakeInput:
+    """Return the preprocessing that was given, else the model's own."""
     chosen = preprocess if preprocess is not None else getattr(model, "preprocess", None)
-    if not isinstance(chosen, PreparesPictures) and not callable(chosen):
-        given = "nothing" if model is None else f"a {type(model).__name__} without it"
-        raise CovshiftError(
-            f"expected the preprocessing of the model, got {given}; give what open_model returns, or preprocess=, a "
-            "covshift.models.Preprocess or a function of uint8 images, torch NCHW"
-        )
-    wanted = check_condition(data, condition)
-    known = data.labels if data.labelled else np.zeros(len(data), np.int64)
-    indices = choose(known, limit=limit, order=order, seed=seed)
-    prepare = chosen.picture if isinstance(chosen, PreparesPictures) else _as_stored
-    # Iterating over a loader twice reads the files twice: memory stays that of a batch.
-    selection = Selection(data, indices, prepare, memory=0)
-    collate = partial(_collate, preprocess=chosen, labelled=data.labelled)
-    return DataLoader(Prepared(selection, wanted), batch_size, num_workers=workers, collate_fn=collate)
+    if isinstance(chosen, PreparesPictures) or callable(chosen):
+        return chosen
+    given = "nothing" if model is None else f"a {type(model).__name__} without it"
+    raise CovshiftError(
+        f"expected the preprocessing of the model, got {given}; give what open_model returns, or preprocess=, a "
+        "covshift.models.Preprocess or a function of uint8 images, torch NCHW"
+    )
 
 
 def read_pixels(loader: DataLoader[Any], *, labelled: bool) -> LabelledImages:
-    """Return what `Data.pixels` documents, of a loader that `make_loader` made."""
+    """Return what `Data.pixels` documents, of a loader that `Data.loader` returned."""
     samples = loader.dataset.__getitems__(list(range(len(loader.dataset))))  # type: ignore[attr-defined,arg-type]
     batch = ImageBatch.stack([sample.image for sample in samples], [sample.label for sample in samples])
     return LabelledImages(batch.images, batch.labels if labelled else None)
@@ -121,7 +98,7 @@ def check_condition(data: Readable, condition: str | Condition | None) -> Condit
     return wanted
 
 
-def _collate(samples: list[Sample], preprocess: PreparesPictures | MakeInput, labelled: bool) -> Any:
+def collate(samples: list[Sample], preprocess: PreparesPictures | MakeInput, labelled: bool) -> Any:
     """Return the model's input for the images of a batch, with their labels where these are known."""
     batch = ImageBatch.stack([sample.image for sample in samples], [sample.label for sample in samples])
     if isinstance(preprocess, PreparesPictures):
@@ -131,5 +108,6 @@ def _collate(samples: list[Sample], preprocess: PreparesPictures | MakeInput, la
     return (images, torch.from_numpy(batch.labels)) if labelled else images
 
 
-def _as_stored(picture: Image.Image) -> Array:
+def as_stored(picture: Image.Image) -> Array:
+    """Return a picture as it is, for preprocessing that takes pictures of any size."""
     return np.asarray(rgb(picture))

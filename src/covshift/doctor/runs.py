@@ -41,7 +41,7 @@ def unfinished(case: Case) -> Finding | None:
     left = len(set(names) - case.store.done())
     text = f"{len(names) - left} of {plural(len(names), 'cell')} are done"
     return Finding(
-        "warning" if left else "ok", text, "the same covshift bench run command resumes the run" if left else ""
+        "warning" if left else "ok", text, "run it again with the same settings, which resumes it" if left else ""
     )
 
 

@@ -1,7 +1,8 @@
-"""The family of a network and its kind of normalisation, recognised by its layers."""
+"""The family of a network and its kind of normalisation, recognised by its layers, and kinds of pre-training."""
 
+import re
 from collections import Counter
-from typing import Literal
+from typing import Literal, get_args
 
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
@@ -10,6 +11,13 @@ from torch.nn.modules.instancenorm import _InstanceNorm
 from covshift.core.places import holds_statistics
 
 NormKind = Literal["batch", "group", "layer", "instance", "fixup", "none"]
+
+Pretraining = Literal["", "simclr", "large-scale"]
+"""Pre-training that reports show apart: on far more than ImageNet, or by SimCLR; "" for none of these."""
+
+PRETRAININGS: tuple[Pretraining, ...] = get_args(Pretraining)
+
+_LARGE = r"(?<![a-z])(wsl|ig\d|ig-|instagram|swsl|ssl_yfcc|in2[12]k|laion|clip(?![a-z])|jft|noisy_?student)"
 
 FAMILIES = {
     "wideresnet": "Wide ResNet",
@@ -40,6 +48,16 @@ _KINDS: dict[NormKind, type[nn.Module] | tuple[type[nn.Module], ...]] = {
     "layer": nn.LayerNorm,
 }
 _EXPANSION = 4  # of a residual bottleneck: its output channels as a multiple of its middle channels
+
+
+def pretraining_in(name: str) -> Pretraining:
+    """Return the pre-training that the words of a name stand for, as timm writes the tags of its weights.
+
+    >>> pretraining_in("resnext101_32x8d.fb_wsl_ig1b_ft_in1k")
+    'large-scale'
+    """
+    words = name.lower()
+    return "simclr" if "simclr" in words else "large-scale" if re.search(_LARGE, words) else ""
 
 
 def norm_kind(module: nn.Module) -> NormKind:

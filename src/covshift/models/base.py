@@ -12,7 +12,7 @@ from covshift.core.calling import call_model, device_of, logits_of
 from covshift.core.identity import digest
 from covshift.core.places import holds_statistics
 from covshift.core.wrappers import AnyModel, module_of
-from covshift.models.architecture import NormKind, family, norm_kind
+from covshift.models.architecture import NormKind, Pretraining, family, norm_kind
 from covshift.models.preprocess import Preprocess
 from covshift.support.checks import check_function
 from covshift.support.errors import CovshiftError
@@ -30,11 +30,13 @@ class Model:
         uri: the URI that opens the same weights again, with nothing left to defaults.
         module: the module itself.
         preprocess: the preprocessing of its images: how they are resized, cropped and normalised.
+        pretraining: "large-scale" or "simclr" where its source knows of such a pre-training.
     """
 
     uri: str
     module: nn.Module
     preprocess: Preprocess
+    pretraining: Pretraining = ""
 
     def __repr__(self) -> str:
         return f"Model({self.uri!r}, {type(self.module).__name__} on {device_of(self.module)})"

@@ -25,7 +25,7 @@ def load(uri: Uri) -> Model:
     text = f"py:{uri.name}"
     made = _make(text, import_users(module_name, text), name)
     if isinstance(made, Model):
-        return Model(text, made.module, made.preprocess)
+        return Model(text, made.module, made.preprocess, made.pretraining)
     module, preprocess = made if isinstance(made, tuple) and len(made) == 2 else (made, AS_IT_IS)
     if not isinstance(module, nn.Module) or not isinstance(preprocess, Preprocess):
         kinds = ", ".join(type(part).__name__ for part in made) if isinstance(made, tuple) else type(made).__name__

@@ -6,6 +6,7 @@ from typing import Any, cast
 
 from torch import nn
 
+from covshift.models.architecture import pretraining_in
 from covshift.models.base import Model
 from covshift.models.checkpoint import StateDict, classes_in
 from covshift.models.from_torchvision import NONE  # which imports torchvision, our way, before timm does
@@ -45,7 +46,9 @@ def load(uri: Uri) -> Model:
     if not trained:
         return Model(f"timm:{name}/{NONE}", untrained(partial(build, name)), _preprocess(name, config))
     if not config.has_weights or not config.num_classes:
-        raise CovshiftError(f"timm:{name} has no weights of a classifier; covshift models 'timm:*' lists those that do")
+        raise CovshiftError(
+            f"timm:{name} has no weights of a classifier; name a model that has, such as timm:resnet50.a1_in1k"
+        )
     preprocess = _preprocess(name, config)
     try:
         module = timm.create_model(name, pretrained=True)
@@ -55,7 +58,7 @@ def load(uri: Uri) -> Model:
             f"cannot get the weights of timm:{name} ({error}); fetch the model.safetensors of {where} by other means "
             f"and open it with file:PATH?arch=timm:{name}"
         ) from error
-    return Model(f"timm:{name}", module, preprocess)
+    return Model(f"timm:{name}", module, preprocess, pretraining_in(name))
 
 
 def architecture(uri: Uri, state: StateDict, classes: int | None) -> Model:

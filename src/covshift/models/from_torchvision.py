@@ -56,7 +56,9 @@ def load(uri: Uri) -> Model:
     name, weights = _resolve(uri)
     if weights is None:
         return Model(f"torchvision:{name}/{NONE}", untrained(partial(build, name)), IMAGENET)
-    return Model(f"torchvision:{name}/{weights.name}", _download(name, weights), _preprocess(weights))
+    large = "SWAG" in weights.name  # of 3.6 billion images of Instagram
+    full = f"torchvision:{name}/{weights.name}"
+    return Model(full, _download(name, weights), _preprocess(weights), "large-scale" if large else "")
 
 
 def architecture(uri: Uri, state: StateDict, classes: int | None) -> Model:

@@ -64,4 +64,5 @@ def load(uri: Uri) -> Model:
         if named:
             raise
         raise CovshiftError(f"{error}. It was downloaded; delete it to have it fetched again") from error
-    return Model(f"zoo:{entry.name}" + (f"?file={escape(named)}" if named else ""), module, entry.preprocess)
+    full = f"zoo:{entry.name}" + (f"?file={escape(named)}" if named else "")
+    return Model(full, module, entry.preprocess, entry.pretraining)

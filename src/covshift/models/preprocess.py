@@ -38,8 +38,8 @@ class Preprocess:
 
     >>> IMAGENET.picture(Image.new("RGB", (500, 375))).shape
     (224, 224, 3)
-    >>> IMAGENET.with_(size=299).resize
-    342
+    >>> IMAGENET.with_(size=299)
+    Preprocess(342, 299, 'bilinear', (0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
     """
 
     resize: int | None
@@ -66,6 +66,11 @@ class Preprocess:
         check_flags(squash=self.squash)
         if self.squash and self.size is None:
             raise CovshiftError("expected a size to squash pictures to, got None; give size=")
+
+    def __repr__(self) -> str:
+        """Return the fields on one line: resize, size, interpolation, mean, std, and squash where it is set."""
+        sides, colours = f"{self.resize}, {self.size}", f"({_listed(self.mean)}), ({_listed(self.std)})"
+        return f"Preprocess({sides}, {self.interpolation!r}, {colours}{', squash=True' if self.squash else ''})"
 
     def with_(
         self,

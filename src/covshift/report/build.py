@@ -66,7 +66,7 @@ def report(
     """
     check_installed()
     if not runs:
-        raise CovshiftError("expected run folders, e.g. covshift report runs/r18 --out report")
+        raise CovshiftError("expected one run folder or more, got none")
     gathered = gather([Path(run) for run in runs], read_baseline(Path(baseline)) if baseline else None)
     shifts = _shifts(gathered.results, measure_images, progress=progress)
     notes = (*gathered.notes, *shifts.notes)

@@ -217,7 +217,7 @@ def gather(paths: Iterable[Path], baseline: Baseline | None = None) -> Gathered:
     folders: dict[Path, Path] = {}  # each once, however it is spelled
     for path in paths:
         if not path.is_dir():
-            raise CovshiftError(f"there is no run in {path}: expected a folder that covshift bench run --out has made")
+            raise CovshiftError(f"there is no run in {path}: expected the folder of a run, or a folder of these")
         for folder in run_folders(path):
             folders.setdefault(folder.resolve(), folder)
     notes, stores = [], []
@@ -228,7 +228,7 @@ def gather(paths: Iterable[Path], baseline: Baseline | None = None) -> Gathered:
             if store.rows():
                 stores.append(store)
             else:
-                notes.append(f"{folder} has no finished cell yet; `covshift bench status {folder}` shows its progress")
+                notes.append(f"{folder} has no finished cell yet")
         except CovshiftError as error:
             notes.append(f"left out: {error}")
     if not stores:

@@ -11,7 +11,6 @@ WITHOUT = ("GN", "LN", "Fixup")
 """Ways to normalise that hold no statistics, so that there is nothing to adapt."""
 
 _NORM_WORDS = r"([-_.]|(?<=\d))(gn|group_?norm)(?![a-z])|[-_.]?fixup"
-_LARGE = r"(?<![a-z])(wsl|ig\d|ig-|instagram|swsl|ssl_yfcc|in2[12]k|laion|clip(?![a-z])|jft|noisy_?student)"
 
 
 def file_name(result: Result) -> str:
@@ -43,11 +42,6 @@ def without_norm(result: Result) -> str:
     return re.sub(_NORM_WORDS, "", model_name(result), flags=re.IGNORECASE)
 
 
-def large_scale(result: Result) -> bool:
-    """Return whether the model was pre-trained on far more than ImageNet, judged by its name."""
-    return re.search(_LARGE, model_name(result).lower()) is not None
-
-
-def simclr(result: Result) -> bool:
-    """Return whether this is one of SimCLR's models, judged by its name."""
-    return "simclr" in f"{model_name(result)} {result.name}".lower()
+def pretraining(result: Result) -> str:
+    """Return how the model was pre-trained, "large-scale" or "simclr", as the run recorded it; else ""."""
+    return result.run.model_pretraining or ""

@@ -1,6 +1,5 @@
 """Our numbers beside the paper's, with the differences."""
 
-import json
 from collections.abc import Mapping, Sequence
 
 from covshift.bench.results.store import Row
@@ -31,19 +30,11 @@ def numbers_table(target: Target, rows: Mapping[str, list[Row]]) -> Table:
 
 def format_comparison(tables: Sequence[Table], form: str = "text") -> str:
     """Return tables as one text: text, markdown, csv, latex or json."""
-    if form == "json":
-        documents = [
-            {"name": table.name, "title": table.title, "note": " ".join(table.notes), "numbers": table.records()}
-            for table in tables
+    if form not in ("csv", "json"):  # readers see which column has the labels, and need the name
+        tables = [
+            table._replace(title=f"{table.name}: {table.title}", columns=("", "", *_COLUMNS[2:])) for table in tables
         ]
-        return json.dumps(documents, indent=1)
-    titled = [
-        table._replace(
-            title=f"{table.name}: {table.title}", columns=table.columns if form == "csv" else ("", "", *_COLUMNS[2:])
-        )
-        for table in tables
-    ]
-    return format_tables(titled, form, others=["json"])
+    return format_tables(tables, form)
 
 
 def _cell(value: float | None, notation: Notation = DECIMAL) -> TableCell:

@@ -14,7 +14,7 @@ Kind = Literal["mce", "top1", "top5", "accuracy"]
 
 
 class Metric(NamedTuple):
-    """How a number is computed from the rows of a run.
+    """A rule that computes a number from the rows of a run.
 
     Attributes:
         kind: mCE, error or accuracy, all in per cent.

@@ -68,7 +68,7 @@ def search(
     severities: Sequence[int] = (1, 3, 5),
     preprocess: MakeInput | None = None,
     seed: int = 0,
-    batch: int = 128,
+    batch_size: int = 128,
     cache: str | os.PathLike[str] | None = None,
     progress: bool = True,
 ) -> Search:
@@ -84,7 +84,7 @@ def search(
         severities: the severities of the corruptions.
         preprocess: the preprocessing, as for `Predictor.fit`; by default the model's own.
         seed: the seed of the noise.
-        batch: the approximate number of images to run at a time.
+        batch_size: the approximate number of images to run at a time.
         cache: a JSON file that remembers the errors of searches done, so that the same one is not done again.
         progress: whether to show a progress bar when this takes long.
     """
@@ -96,7 +96,7 @@ def search(
     for prior in grid:
         check_prior(prior)
     policies = {float(prior): Batch(prior=prior, size=size) for prior in grid}
-    at_once = size * max(1, batch // size)
+    at_once = size * max(1, batch_size // size)
     first = next(iter(Batches(images, preprocess, 2)))  # shows what preprocess returns
     settings = [digest(module), _digest(images, truth, first), size, sorted(policies), chosen, list(severities), seed]
     key = hashlib.sha256(json.dumps(settings).encode()).hexdigest()[:16]

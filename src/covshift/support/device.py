@@ -17,6 +17,9 @@ def choose_device(name: str) -> torch.device:
         name = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
     try:
         device = torch.device(name)
+    except RuntimeError:  # which lists every kind of device that torch was ever built for
+        raise CovshiftError(f"expected a device such as auto, cpu, cuda, cuda:1 or mps, got {name!r}") from None
+    try:
         torch.zeros(1, device=device).item()  # a device may be present and still be unable to compute
     except (RuntimeError, AssertionError) as error:
         reason = str(error).splitlines()[0]

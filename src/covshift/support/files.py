@@ -3,7 +3,7 @@
 import hashlib
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -14,6 +14,9 @@ LONGEST = 255
 
 _ADDED = 64
 """Bytes that the name of a temporary file may have more than that of the file."""
+
+
+_PART = ".part"
 
 
 @contextmanager
@@ -30,7 +33,7 @@ def replacing(path: Path) -> Iterator[Path]:
     ['note.txt']
     """
     # Not a suffix of pictures: a killed run may leave the file behind, and nobody should read it as one.
-    part = path.with_name(f".{_short(path.name)}.{os.getpid()}-{threading.get_ident()}.part")
+    part = path.with_name(f".{_short(path.name)}.{os.getpid()}-{threading.get_ident()}{_PART}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
@@ -40,6 +43,32 @@ def replacing(path: Path) -> Iterator[Path]:
             part.unlink(missing_ok=True)
     except OSError as error:
         raise CovshiftError(f"cannot write {path}: {error.strerror or error}") from error
+
+
+def remove_parts(folder: Path, names: Collection[str]) -> None:
+    """Remove what `replacing` has left of files in a folder when processes of this machine were killed.
+
+    Args:
+        folder: the folder, which may be missing.
+        names: the names of the files, which no process of another machine is writing.
+    """
+    for part in folder.glob(f".*{_PART}"):
+        name, _, writer = part.name.removeprefix(".").removesuffix(_PART).rpartition(".")
+        if name in map(_short, names) and not _is_running(writer.partition("-")[0]):
+            part.unlink(missing_ok=True)
+
+
+def _is_running(process: str) -> bool:
+    """Return whether there is a process of this number; where that cannot be asked for, there may be one."""
+    if os.name != "posix" or not process.isdecimal():  # on Windows, os.kill would end it
+        return True
+    try:
+        os.kill(int(process), 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        pass  # it is another user's
+    return True
 
 
 def _short(name: str) -> str:

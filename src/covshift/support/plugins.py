@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from types import ModuleType
 
-from covshift.support.errors import CovshiftError
+from covshift.support.errors import CovshiftError, unknown
 
 
 def import_users(name: str, what: str) -> ModuleType:
@@ -40,6 +40,16 @@ def load_plugins(modules: Iterable[str]) -> None:
         if not isinstance(name, str) or not all(part.isidentifier() for part in name.split(".")):
             raise CovshiftError(f"expected a Python module such as mine or package.module as a plugin, got {name!r}")
         import_users(name, f"the plugin {name}")
+
+
+def unregistered(kind: str, name: str, known: Iterable[str]) -> CovshiftError:
+    """Return the error for a name that nobody has registered, which a plugin may still do.
+
+    >>> unregistered("method", "ful", ["none", "full"])
+    CovshiftError("unknown method 'ful'; did you mean 'full'? For your own, name its module as a plugin")
+    """
+    hint = str(unknown(kind, name, known))
+    return CovshiftError(f"{hint}{' For' if hint.endswith('?') else '; for'} your own, name its module as a plugin")
 
 
 def is_same_code(first: object, second: object) -> bool:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 CHANGE = "Δ"
 """The head of a column of differences, which follow from other columns."""
@@ -137,9 +137,17 @@ class Table(NamedTuple):
         words = [any(cell.text for cell in cells) and not any(cell.is_number for cell in cells) for cells in columns]
         return [True, *words[1:]]
 
-    def records(self) -> list[dict[str, str | float | dict[str, float] | None]]:
-        """Return a dictionary for each line, with the content of its cells by column."""
-        return [{name: cell.data for name, cell in zip(self.columns, line, strict=True)} for line in self.lines]
+    def as_dict(self) -> dict[str, Any]:
+        """Return the table as programs read it: each line with its label, and the values of its other columns."""
+        lines = [
+            {
+                "line": label.text.strip(),
+                "values": {name: cell.data for name, cell in zip(self.columns[1:], cells, strict=True)},
+            }
+            for label, *cells in self.lines
+        ]
+        columns, notes = list(self.columns[1:]), list(self.notes)
+        return {"name": self.name, "title": self.title, "columns": columns, "lines": lines, "notes": notes}
 
 
 def percent_cell(rate: tuple[float, float, float] | None) -> TableCell:

@@ -10,7 +10,7 @@ from covshift.support.errors import CovshiftError
 
 
 class Walked(NamedTuple):
-    """What a walk came across.
+    """The files and links that a walk came across.
 
     Attributes:
         files: everything that is not a folder, below the root, in no particular order.

@@ -1,7 +1,8 @@
-"""The forms of a table: text, Markdown, CSV, LaTeX and HTML, with the same numbers in all of them."""
+"""The forms of a table: text, Markdown, CSV, JSON, LaTeX and HTML, with the same numbers in all of them."""
 
 import csv
 import io
+import json
 import re
 from collections.abc import Callable, Iterable, Sequence
 from html import escape
@@ -183,20 +184,24 @@ FORMS: dict[str, Callable[[Table], str]] = {
     "csv": as_csv,
     "latex": as_latex,
 }
-"""The writers of what commands print; JSON is each command's own, from `Table.records`."""
+"""The writers of texts that commands print, for one table."""
+
+FORMATS = (*FORMS, "json")
+"""The names of all forms that commands print."""
 
 
-def format_tables(tables: Sequence[Table], form: str, others: Sequence[str] = ()) -> str:
+def format_tables(tables: Sequence[Table], form: str) -> str:
     """Return tables as one text.
 
     Args:
         tables: the tables, in the order in which they are written.
-        form: the name of one of `FORMS`.
-        others: forms that the caller writes itself; an error message lists them, too.
+        form: one of `FORMATS`; CSV has all lines under one head, and JSON is a list of tables.
     """
+    if form == "json":
+        return json.dumps([table.as_dict() for table in tables], indent=1)
     if form not in FORMS:
-        raise unknown("kind of table", form, [*FORMS, *others])
+        raise unknown("kind of table", form, FORMATS)
     texts = [FORMS[form](table).rstrip() for table in tables]
-    if form == "csv":  # under one head
+    if form == "csv":
         return "\n".join([*texts[:1], *filter(None, (text.partition("\n")[2] for text in texts[1:]))])
     return "\n\n".join(texts)

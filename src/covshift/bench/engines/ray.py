@@ -29,7 +29,7 @@ _ENVIRONMENT = {
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # what Ray will do anyway, without a warning
     "RAY_worker_niceness": "0",  # as the local engine, and not behind all else that runs on this machine
 }
-"""What Ray reads when it is imported and when it is started on this machine."""
+"""The environment variables that Ray reads when it is imported and when it is started on this machine."""
 
 
 @contextmanager

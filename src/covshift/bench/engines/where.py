@@ -62,7 +62,7 @@ class Shard(NamedTuple):
 
 @dataclass(frozen=True)
 class Where:
-    """Where cells are computed; it changes no result.
+    """The place where cells are computed, which changes no result.
 
     Attributes:
         engine: "local", in this process, or "ray".

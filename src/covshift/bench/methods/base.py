@@ -15,7 +15,11 @@ Prior = float | Literal["auto"]
 """N, how many images the source statistics count for; "auto" where each layer weighs what it sees by itself."""
 
 EXAMPLE = "batch:n=8,N=16"
+REGISTERED: dict[str, Any] = {}
+"""All methods by name: a subclass of `Method`, a rival, or the function that makes the policy of a `PolicyMethod`."""
+
 _FLAGS = {"yes": True, "no": False}
+_LEAST = {"n": 1, "N": 0}
 _KEYS = {"prior": "N"}  # fields that are written by the paper's letter
 
 
@@ -134,25 +138,19 @@ def read_value(text: str, key: str, written: str, kind: Any) -> Any:
         return written
     if bool in kinds and written in _FLAGS:
         return _FLAGS[written]
-    number = as_number(text, key, written)
-    if int in kinds and float not in kinds:
-        return as_whole(text, key, number)
-    return number
+    whole = int in kinds and float not in kinds
+    number = as_number(text, key, written, whole=whole)
+    return int(number) if whole else number
 
 
-def as_number(text: str, key: str, written: str) -> float:
-    """Return what is written behind a key of a method as a number from 0."""
+def as_number(text: str, key: str, written: str, *, whole: bool = False) -> float:
+    """Return what is written behind a key of a method as a number; n and N have a least one."""
     try:
         number = float(written)
     except ValueError:
         raise CovshiftError(f"expected a method such as {EXAMPLE}, got {text!r}") from None
-    if math.isnan(number) or number < 0:
-        raise CovshiftError(f"expected {key} in {text!r} to be 0 or more")
+    least = _LEAST.get(key)
+    if math.isnan(number) or (whole and not number.is_integer()) or (least is not None and number < least):
+        kind, limit = "whole number" if whole else "number", "" if least is None else f" from {least}"
+        raise CovshiftError(f"expected {key} in {text!r} to be a {kind}{limit}")
     return number
-
-
-def as_whole(text: str, key: str, number: float) -> int:
-    """Return the number as a whole number from 1."""
-    if number < 1 or not float(number).is_integer():
-        raise CovshiftError(f"expected {key} in {text!r} to be a whole number from 1")
-    return int(number)

@@ -1,13 +1,12 @@
 """A policy of `covshift.adapt` as a method: the model sees n images at a time, one batch after the other."""
 
 from abc import abstractmethod
-from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
 from covshift.bench.evaluation import Evaluation
-from covshift.bench.methods.base import Method, Prior, as_number, as_whole, value_text
+from covshift.bench.methods.base import REGISTERED, Method, Prior, as_number, value_text
 from covshift.bench.methods.names import PARTIAL_PRIOR
 from covshift.core.adapter import adapt
 from covshift.core.policies import Stream, check_policy
@@ -55,10 +54,6 @@ class StreamMethod(FollowingMethod):
         return Stream(self.prior, self.decay)  # type: ignore[arg-type]
 
 
-FACTORIES: dict[str, Callable[..., Any]] = {}
-"""What makes a policy, by the name that it was registered under."""
-
-
 @dataclass(frozen=True)
 class PolicyMethod(FollowingMethod):
     """A policy that was registered under a name, with the values that a user has written behind it."""
@@ -75,7 +70,7 @@ class PolicyMethod(FollowingMethod):
 
     def policy(self) -> Any:
         """Return what the registered function makes of the values."""
-        return FACTORIES[self.registered](**dict(self.values))
+        return REGISTERED[self.registered](**dict(self.values))
 
     @classmethod
     def read(cls, word: str, text: str, given: dict[str, str]) -> Self:
@@ -87,8 +82,8 @@ class PolicyMethod(FollowingMethod):
             given: the values behind the name, by key.
         """
         rest = {key: _plain(value) for key, value in given.items() if key != "n"}
-        n = as_whole(text, "n", as_number(text, "n", given.get("n", "1")))
-        method = cls(n, None, word, tuple(rest.items()))
+        n = as_number(text, "n", given.get("n", "1"), whole=True)
+        method = cls(int(n), None, word, tuple(rest.items()))
         try:
             policy = method.policy()
         except (TypeError, ValueError) as error:

@@ -1,4 +1,4 @@
-"""Which methods there are, how they are read, and `register`, which adds a user's own."""
+"""The methods of the benchmark by name: those that come with covshift, and `register`, which adds a user's own."""
 
 import re
 from collections.abc import Callable
@@ -7,16 +7,16 @@ from functools import partial
 from typing import Any, TypeVar, overload
 
 from covshift.bench.evaluation import Evaluation
-from covshift.bench.methods.base import EXAMPLE, Method
+from covshift.bench.methods.base import EXAMPLE, REGISTERED, Method
 from covshift.bench.methods.batches import BatchMethod, Full, Partial
 from covshift.bench.methods.names import FULL, NONE, PARTIAL, REVERSE
 from covshift.bench.methods.plain import NoAdaptation
-from covshift.bench.methods.policies import FACTORIES, PolicyMethod, StreamMethod
+from covshift.bench.methods.policies import PolicyMethod, StreamMethod
 from covshift.bench.methods.reverse import Reverse
 from covshift.bench.methods.rivals import RivalMethod
 from covshift.rivals import RIVALS
-from covshift.support.errors import CovshiftError, unknown
-from covshift.support.plugins import is_same_code
+from covshift.support.errors import CovshiftError
+from covshift.support.plugins import is_same_code, unregistered
 
 Maker = TypeVar("Maker", bound=Callable[..., Any])
 
@@ -28,7 +28,6 @@ _BUILTIN: dict[str, type[Method]] = {
     "batch": BatchMethod,
     "stream": StreamMethod,
 }
-_PARSERS: dict[str, Callable[[str, dict[str, str]], Method]] = {}
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 
 
@@ -63,29 +62,28 @@ def register(name: str, what: Any = None) -> Any:
 def _register(name: str, what: Any) -> Any:
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise CovshiftError(f"expected a name of letters, digits, _ and - for a method, got {name!r}")
-    is_class = isinstance(what, type) and issubclass(what, Method)
-    if not is_class and not callable(what):
+    if not callable(what):
         raise CovshiftError(
             f"expected a subclass of covshift.bench.Method, or a function that returns a policy, as {name!r}, "
             f"got {what!r}"
         )
-    held = FACTORIES.get(name) or getattr(_PARSERS.get(name), "__self__", None)
-    if name in _PARSERS and (name in (*_BUILTIN, *RIVALS) or not is_same_code(held, what)):
+    if name in REGISTERED and (name in (*_BUILTIN, *RIVALS) or not is_same_code(REGISTERED[name], what)):
         raise CovshiftError(f"there is a method {name!r} already; register yours under another name")
-    if is_class:
+    if _is_method(what):
         if what.word not in ("", name) and "word" in vars(what):
             raise CovshiftError(f"{what.__name__} is registered as {what.word!r} already; derive a class for {name!r}")
         what.word = name
-        _PARSERS[name] = what.parse
-    else:
-        FACTORIES[name] = what
-        _PARSERS[name] = partial(PolicyMethod.read, name)
+    REGISTERED[name] = what
     return what
+
+
+def _is_method(what: object) -> bool:
+    return isinstance(what, type) and issubclass(what, Method)
 
 
 def methods() -> tuple[str, ...]:
     """Return the names of all methods: those that come with covshift, and those that were registered."""
-    return tuple(_PARSERS)
+    return tuple(REGISTERED)
 
 
 def parse_methods(text: str) -> list[Method]:
@@ -105,9 +103,13 @@ def parse_method(text: str) -> Method:
     StreamMethod(n=1, prior=4.0, decay=None)
     """
     name, _, rest = text.strip().partition(":")
-    if name not in _PARSERS:
-        raise unknown("method", name, _PARSERS)
-    return _PARSERS[name](text, _given(text, rest))
+    if name not in REGISTERED:
+        raise unregistered("method", name, REGISTERED)
+    what, given = REGISTERED[name], _given(text, rest)
+    if _is_method(what):
+        method: Method = what.parse(text, given)
+        return method
+    return (RivalMethod if name in RIVALS else PolicyMethod).read(name, text, given)
 
 
 @dataclass(frozen=True)
@@ -130,7 +132,7 @@ class Unregistered(Method):
 
 def stored_method(text: str) -> Method:
     """Return a method that the results of a run name, also where it is not registered here."""
-    return parse_method(text) if text.partition(":")[0] in _PARSERS else Unregistered(written=text)
+    return parse_method(text) if text.partition(":")[0] in REGISTERED else Unregistered(written=text)
 
 
 def _given(text: str, rest: str) -> dict[str, str]:
@@ -145,5 +147,4 @@ def _given(text: str, rest: str) -> dict[str, str]:
 
 for _name, _class in _BUILTIN.items():
     _register(_name, _class)
-for _name in RIVALS:
-    _PARSERS[_name] = partial(RivalMethod.read, _name)
+REGISTERED.update(RIVALS)

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, Self, get_type_hints
 
 from covshift.bench.evaluation import Evaluation
-from covshift.bench.methods.base import Method, as_number, as_whole, read_value, value_text
+from covshift.bench.methods.base import Method, as_number, read_value, value_text
 from covshift.core.ranks import has_ranks
 from covshift.rivals import RIVALS, AlphaNorm, Rival
 from covshift.support.errors import CovshiftError
@@ -65,7 +65,7 @@ class RivalMethod(Method):
         options: dict[str, Any] = {
             key: read_value(text, key, value, kinds[key]) for key, value in given.items() if key != "n"
         }
-        n = as_whole(text, "n", as_number(text, "n", given.get("n", str(rival.usual_n))))
+        n = int(as_number(text, "n", given.get("n", str(rival.usual_n)), whole=True))
         kind = cls if rival.needs_statistics else AnswerMethod
         return kind(n, None, word, rival(**options))  # type: ignore[return-value]
 

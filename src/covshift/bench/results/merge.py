@@ -21,7 +21,7 @@ def merge_runs(folders: Sequence[Path], out: Path | None = None) -> list[Path]:
         The folders that were merged into.
     """
     if not folders:
-        raise CovshiftError("expected folders to merge, e.g. covshift bench merge runs/r18")
+        raise CovshiftError("expected one folder to merge or more, got none")
     if out is not None:
         _merge([part for folder in folders for part in _parts(folder)], out)
         return [out]

@@ -9,7 +9,7 @@ from covshift.bench.methods import stored_method
 from covshift.bench.results.records import Row, Run
 from covshift.support.errors import CovshiftError
 
-_AGAIN = "delete that line, and the same covshift bench run runs it again"
+_AGAIN = "delete that line, and resume the run, which computes it again"
 
 
 def read_row(line: bytes, run: Run, where: str) -> Row:

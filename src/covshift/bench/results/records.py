@@ -17,6 +17,7 @@ from covshift.bench.results.answers import Answers
 from covshift.bench.results.guessed import guess
 from covshift.bench.settings import STORED, Settings
 from covshift.data.sequences import Domain, time_pieces
+from covshift.models.architecture import pretraining_in
 from covshift.support.errors import CovshiftError
 
 SCHEMA = 1
@@ -87,8 +88,8 @@ class Finished(NamedTuple):
 class Run(BaseModel):
     """A run: everything that its rows depend on.
 
-    `model_family` and `model_norm` are a model's `family` and `norm`; of runs that did not record them, they are
-    guessed from the model's name, where "" is unknown.
+    `model_family`, `model_norm` and `model_pretraining` are a model's `family`, `norm` and `pretraining`; of runs that
+    did not record them, they are guessed from the model's name, where "" is unknown.
     """
 
     model_config = ConfigDict(frozen=True, protected_namespaces=())
@@ -101,6 +102,7 @@ class Run(BaseModel):
     model_uri: str = ""
     model_family: str = ""
     model_norm: str = ""
+    model_pretraining: str | None = None
     preprocess: dict[str, Any]
     data_digest: str
     data_images: int
@@ -118,6 +120,8 @@ class Run(BaseModel):
             # The model is frozen for users; here it is being made.
             object.__setattr__(self, "model_family", guessed.family)
             object.__setattr__(self, "model_norm", guessed.norm)
+        if self.model_pretraining is None:
+            object.__setattr__(self, "model_pretraining", pretraining_in(self.settings.model))
         return self
 
     @property

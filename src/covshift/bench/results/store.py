@@ -84,7 +84,7 @@ class Store:
     def _continued(self, run: Run, extend: bool) -> Run:
         """Return what the folder's run is when `run` resumes it."""
         check_same(self.folder, self.run, run, extend)
-        known = {"model_family": run.model_family, "model_norm": run.model_norm}
+        known = {name: getattr(run, name) for name in ("model_family", "model_norm", "model_pretraining")}
         if not extend:
             return self.run.model_copy(update=known)
         settings = join_settings(self.run.settings, run.settings)
@@ -222,9 +222,13 @@ class Store:
         except OSError:
             file.truncate(end)
             raise
-        content = self._content()
-        if content != self._known + new:
-            raise changed(self._file, self._known + new, content)
+        written = os.fstat(file.fileno())
+        try:
+            there = os.path.samestat(self._file.stat(), written)
+        except FileNotFoundError:
+            there = False
+        if not there or written.st_size != end + len(new):
+            raise changed(self._file, self._known + new, self._content())
 
     @contextmanager
     def claim(self, place: int, *, wait: bool = False) -> Iterator[bool]:

@@ -1,8 +1,7 @@
 """The rows of a run as tables: by corruption with the paper's summary, and n against N."""
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from covshift.bench.evaluation import TOP
 from covshift.bench.methods import FULL, NONE, SCENARIOS, batch, grid, stored_method, value_text
@@ -15,11 +14,7 @@ from covshift.corruptions import names
 from covshift.data.condition import CLEAN, MIXED, SEQUENCE, SEVERITIES, Condition
 from covshift.support.errors import plural
 from covshift.support.tables import CHANGE, EMPTY, Table, TableCell, change_cell, percent_cell, points_cell, tidy
-from covshift.support.writers import FORMS
 from covshift.support.writers import format_tables
-
-FORMATS = (*FORMS, "json")
-"""The forms that tables of a run are written in."""
 
 
 class CorruptionGroups(NamedTuple):
@@ -272,22 +267,6 @@ def _table(
     return Table(name, title, ("", *columns), tuple(line[:-1] for line in filled), tuple(notes))
 
 
-def _as_data(table: Table) -> dict[str, Any]:
-    columns = [name for name in table.columns[1:] if name != CHANGE]
-    lines = [
-        {
-            "line": str(record[""]).strip(),
-            "values": {name: record[name] for name in columns},
-            "change": record.get(CHANGE),
-        }
-        for record in table.records()
-    ]
-    return {"title": table.title, "columns": columns, "lines": lines, "notes": table.notes}
-
-
 def format_run_tables(tables: Sequence[Table], form: str = "text") -> str:
     """Return tables as one text; as CSV, with a line for each number, as a share from 0 to 1."""
-    if form == "json":
-        texts = [json.dumps(_as_data(table), indent=1) for table in tables]
-        return texts[0] if len(texts) == 1 else "[" + ",\n".join(texts) + "]"
-    return format_tables([tidy(table) for table in tables] if form == "csv" else tables, form, others=["json"])
+    return format_tables([tidy(table) for table in tables] if form == "csv" else tables, form)

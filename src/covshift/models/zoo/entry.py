@@ -6,6 +6,7 @@ from pathlib import Path
 
 from torch import nn
 
+from covshift.models.architecture import Pretraining
 from covshift.models.checkpoint import StateDict, read_state
 from covshift.models.preprocess import IMAGENET, Preprocess
 
@@ -60,6 +61,7 @@ class Entry:
         note: a note for users.
         recipe: the recipe for `covshift train`, where there are no published weights.
         page: the address of the weights, if only a person can fetch them.
+        pretraining: the kind of pre-training, where reports show it apart.
     """
 
     name: str
@@ -74,3 +76,4 @@ class Entry:
     note: str = ""
     recipe: str = ""
     page: str = ""
+    pretraining: Pretraining = ""

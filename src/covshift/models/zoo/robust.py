@@ -34,6 +34,7 @@ def _instagram(width: int, digits: str) -> Entry:
         citation="Mahajan et al. 2018",
         files=(published(f"{HOST}/ig_resnext101_32x{width}-{digits}.pth", digits),),
         note="pre-trained on 3.5 billion images of Instagram, fine-tuned on ImageNet",
+        pretraining="large-scale",
     )
 
 

@@ -105,6 +105,7 @@ def _entry(depth: int) -> Entry:
         preprocess=Preprocess(256, 224, "bicubic", (0.0, 0.0, 0.0), (1.0, 1.0, 1.0)),
         read=partial(read_simclr, depth),
         note="pooled as in TensorFlow, padded behind only; the converter that the paper used pools as PyTorch does",
+        pretraining="simclr",
     )
 
 

@@ -1,6 +1,6 @@
 """Models side by side: by family and size, by how they are normalised, and by what they were trained on."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from covshift.bench.measure import Shift
@@ -8,7 +8,7 @@ from covshift.bench.methods import NONE
 from covshift.report.criterion import Criterion, uneven, with_notes
 from covshift.report.figure import Datum, data, figure, legend, palette, shapes
 from covshift.report.gather import Result
-from covshift.report.naming import family, large_scale, norm, simclr, without_norm
+from covshift.report.naming import family, norm, pretraining, without_norm
 from covshift.report.parts import Gap, Part, Section
 from covshift.report.sections.distances import MEASURE
 from covshift.support.errors import plural
@@ -132,25 +132,18 @@ def norms(results: Sequence[Result], criterion: Criterion) -> Table | Gap:
 def special(results: Sequence[Result], criterion: Criterion) -> list[Table | Gap]:
     """Return tables of large-scale pre-training, and of SimCLR."""
     wsl = "covshift bench run --model timm:resnext101_32x8d.fb_wsl_ig1b_ft_in1k --data imagenet-c:DIR --out runs/wsl"
-    own = (
-        "covshift bench run --model 'file:simclr.pth?arch=torchvision:resnet50' --data imagenet-c:DIR --out runs/simclr"
-    )
+    own = "covshift bench run --model zoo:simclrv2-resnet50 --data imagenet-c:DIR --out runs/simclr"
     return [
-        _before_after(results, criterion, large_scale, "pretraining", "Large-scale pre-training", wsl),
-        _before_after(results, criterion, simclr, "simclr", "SimCLR", own),
+        _before_after(results, criterion, "large-scale", "pretraining", "Large-scale pre-training", wsl),
+        _before_after(results, criterion, "simclr", "simclr", "SimCLR", own),
     ]
 
 
 def _before_after(
-    results: Sequence[Result],
-    criterion: Criterion,
-    wanted: Callable[[Result], bool],
-    name: str,
-    title: str,
-    command: str,
+    results: Sequence[Result], criterion: Criterion, wanted: str, name: str, title: str, command: str
 ) -> Table | Gap:
     lines, with_both = [], []
-    for result in filter(wanted, results):
+    for result in (result for result in results if pretraining(result) == wanted):
         before, after = criterion.of(result, NONE), criterion.adapted(result)
         if before is None or after is None:
             continue
@@ -160,7 +153,7 @@ def _before_after(
             (TableCell(result.name), percent_cell(result.rate(NONE)), TableCell(before), TableCell(after), delta)
         )
     if not lines:
-        return Gap(title, "none of these runs has such a model, by its name", command)
+        return Gap(title, "none of these runs has such a model", command)
     columns = ("model", "clean", "as it is", "adapted", "Δ")
     return Table(name, f"{title}: {criterion.name} in %", columns, tuple(lines), uneven(with_both))
 

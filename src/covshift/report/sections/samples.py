@@ -87,7 +87,7 @@ def _draw(result: Result) -> Samples:
 def _check_here(uri: str) -> None:
     """Raise a `CovshiftError` where data would have to be fetched, which takes too long for a few pictures."""
     if uri.startswith("builtin:cifar10") and not cifar10.is_cached("test"):
-        raise CovshiftError(f"{uri} is not in the cache folder; covshift bench run --data {uri} fetches it")
+        raise CovshiftError(f"{uri} is not in the cache folder; a run on {uri} fetches it")
 
 
 def _picture(condition: Condition, images: NDArray[np.uint8]) -> Picture:

@@ -100,7 +100,7 @@ def assess(
     unlabelled = open_unlabelled(target)
     pixels = _read(opened, unlabelled, wanted, images, skip_broken).images
     if kept is not None:
-        learned = Predictor.load(kept, opened, batch=_BATCH)
+        learned = Predictor.load(kept, opened, batch_size=_BATCH)
     elif source is not None:
         learned = _learn(opened, open_data(source), images, skip_broken)
         if predictor is not None:
@@ -121,7 +121,7 @@ def _learn(model: Model, data: Data, images: int, skip_broken: bool) -> Predicto
             f"compared among {len(data.among)} of them; take a source with all classes, such as imagenet:DIR"
         )
     clean = _read(model, data, CLEAN, images, skip_broken)
-    return Predictor.fit(model, clean.images, clean.labels, batch=_BATCH)
+    return Predictor.fit(model, clean.images, clean.labels, batch_size=_BATCH)
 
 
 def _read(model: Model, data: Data, condition: Condition, images: int, skip_broken: bool) -> ImageBatch:

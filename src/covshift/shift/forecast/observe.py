@@ -12,9 +12,9 @@ from covshift.core.estimate import estimate
 from covshift.core.statistics import Statistics
 from covshift.models import Preprocess
 from covshift.shift.distance import Distance, wasserstein
-from covshift.support.checks import brief, check_dense
+from covshift.support.checks import brief, check_dense, check_number
 from covshift.support.classes import select
-from covshift.support.errors import CovshiftError, is_number
+from covshift.support.errors import CovshiftError
 from covshift.support.pixels import Images, MakeInput, PixelBatches, check_pixels
 
 WhichModel = Literal["plain", "adapted"]
@@ -87,19 +87,12 @@ class Batches(PixelBatches):
         super().__init__(images, preprocess, size)
         if len(images) < 2 or not (torch.as_tensor(images[1:]) != torch.as_tensor(images[:1])).any():
             raise _same()
-        check_batch(size)
+        check_number(size, "batch_size", 1, whole=True, of="images")
 
 
 def crop_for_model(images: Images, preprocess: MakeInput | None) -> Images:
     """Return images in the size of the model's input, where that is known: corruptions are made after the crop."""
     return preprocess.pixels(images) if isinstance(preprocess, Preprocess) else images
-
-
-def check_batch(size: object) -> None:
-    """Raise a `CovshiftError` unless this can be a number of images to run at a time."""
-    number: Any = size
-    if not is_number(size, whole=True) or isinstance(size, bool) or number < 1:
-        raise CovshiftError(f"expected at least 1 image at a time, got batch={brief(size)}")
 
 
 def as_labels(labels: LabelsLike, images: Images) -> Tensor:

@@ -24,13 +24,12 @@ from covshift.shift.forecast.observe import (
     Observation,
     WhichModel,
     as_labels,
-    check_batch,
     crop_for_model,
     observe,
 )
 from covshift.shift.forecast.regression import Calibration, Line, check_measured, fit_line
 from covshift.shift.forecast.signals import METHODS, SIGNALS, PredictionMethod, Scale, fit_scale, signal, signals_of
-from covshift.support.checks import check_choice, check_flags, check_kind, check_list, check_path
+from covshift.support.checks import check_choice, check_flags, check_kind, check_list, check_number, check_path
 from covshift.support.errors import CovshiftError, plural
 from covshift.support.files import replacing
 from covshift.support.pixels import Images, MakeInput
@@ -77,14 +76,14 @@ class Predictor:
         conditions: Sequence[Calibration],
         scale: Scale,
         preprocess: MakeInput | None = None,
-        batch: int = 100,
+        batch_size: int = 100,
     ) -> None:
-        check_batch(batch)
+        check_number(batch_size, "batch_size", 1, whole=True, of="images")
         self.conditions = tuple(conditions)
         self._model = module_of(model)
         self._scale = scale
         self._preprocess = preprocess_of(model, preprocess)
-        self._batch = batch
+        self._batch_size = batch_size
 
     def __repr__(self) -> str:
         return f"Predictor({type(self._model).__name__}, {plural(len(self.conditions), 'calibration condition')})"
@@ -100,7 +99,7 @@ class Predictor:
         corruptions: Sequence[str] | None = None,
         severities: Sequence[int] = (1, 2, 3, 4, 5),
         seed: int = 0,
-        batch: int = 100,
+        batch_size: int = 100,
         progress: bool = True,
     ) -> Self:
         """Learn how a model's error depends on what can be measured without labels, on corruptions of clean images.
@@ -116,11 +115,11 @@ class Predictor:
             corruptions: the corruptions to learn on; by default the four that ImageNet-C holds out for this.
             severities: the severities of the corruptions.
             seed: the seed of the noise.
-            batch: the number of images to run at a time.
+            batch_size: the number of images to run at a time.
             progress: whether to show a progress bar when this takes long.
         """
         check_flags(progress=progress)
-        check_batch(batch)
+        check_number(batch_size, "batch_size", 1, whole=True, of="images")
         levels = [check_severity(level) for level in check_list(severities, "severities", "numbers from 1 to 5")]
         given = names("holdout") if corruptions is None else check_list(corruptions, "corruptions", "names")
         for name in given:
@@ -141,13 +140,13 @@ class Predictor:
         with progress_bar("calibrating", len(cells), enabled=progress) as advance:
             for name, level in cells:
                 corrupted = clean if name == "clean" else corrupt(clean, name, level, seed=seed)
-                seen.append(observe(module, Batches(corrupted, make_input, batch)))
+                seen.append(observe(module, Batches(corrupted, make_input, batch_size)))
                 if (highest := int(truth.max())) >= (classes := seen[-1].plain.shape[1]):
                     raise CovshiftError(f"expected labels below {classes}, the model's classes, got {highest}")
                 advance(1)
         scale = fit_scale(seen[0], seen, truth)
         conditions = [_calibration(*cell, each, scale, truth) for cell, each in zip(cells, seen, strict=True)]
-        return cls(model, conditions, scale, preprocess, batch)
+        return cls(model, conditions, scale, preprocess, batch_size)
 
     def predict(
         self,
@@ -173,7 +172,7 @@ class Predictor:
         classes = None if among is None else check_list(among, "among", "classes")
         batches: Iterable[Any] = images
         if isinstance(images, np.ndarray | Tensor):
-            batches = Batches(crop_for_model(images, self._preprocess), self._preprocess, self._batch)
+            batches = Batches(crop_for_model(images, self._preprocess), self._preprocess, self._batch_size)
         elif not isinstance(images, Iterable) or iter(images) is images:
             raise CovshiftError("expected images, or a loader that can be gone through twice")
         seen = observe(self._model, batches)
@@ -221,7 +220,7 @@ class Predictor:
         model: AnyModel,
         *,
         preprocess: MakeInput | None = None,
-        batch: int = 100,
+        batch_size: int = 100,
     ) -> Self:
         """Read a predictor that `save` wrote, for the model that it was fitted on.
 
@@ -229,7 +228,7 @@ class Predictor:
             path: the file.
             model: the same model with the same weights and statistics.
             preprocess: as for `fit`.
-            batch: the number of images to run at a time.
+            batch_size: the number of images to run at a time.
         """
         path = check_path(path, "path")
         if not path.is_file():
@@ -251,7 +250,7 @@ class Predictor:
             raise CovshiftError(f"{path} is not a whole predictor ({error}); fit and save it again") from error
         if weights != digest(module_of(model)):
             raise CovshiftError(f"{path} was fitted on another model or on other weights; fit it on this one")
-        return cls(model, conditions, scale, preprocess, batch)
+        return cls(model, conditions, scale, preprocess, batch_size)
 
 
 def _calibration(corruption: str, severity: int, seen: Observation, scale: Scale, truth: Tensor) -> Calibration:
