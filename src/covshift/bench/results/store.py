@@ -92,7 +92,10 @@ class Store:
 
     def rows(self) -> list[Row]:
         """Return all finished cells, in the order in which they were finished."""
-        content = self._content()
+        return self._learn(self._content())
+
+    def _learn(self, content: bytes | None) -> list[Row]:
+        """Take up what the file of rows holds by now, which must begin with what is known of it, and return all rows."""
         if not (content or b"").startswith(self._known):
             raise changed(self._file, self._known, content)
         new = (content or b"")[len(self._known) :]
@@ -154,6 +157,7 @@ class Store:
         content = self._content()
         if content != self._known + new:
             raise changed(self._file, self._known + new, content)
+        self._learn(content)
 
     @contextmanager
     def claim(self, place: int, *, wait: bool = False) -> Iterator[bool]:
