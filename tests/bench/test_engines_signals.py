@@ -1,5 +1,6 @@
-"""A run on Ray that a scheduler ends by SIGTERM: one line, as after Ctrl-C, and the same command resumes."""
+"""A run on Ray that a signal ends: one line, as after Ctrl-C, nothing left behind, and the same command resumes."""
 
+import os
 import signal
 import subprocess
 import sys
@@ -18,12 +19,45 @@ COMMAND = [
 ]
 
 
-def test_sigterm_stops_a_run_on_ray_in_order(tmp_path):
-    rows = workplace(tmp_path, images=2000) / "out" / "rows.jsonl"
-    process = subprocess.Popen(COMMAND, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+MARK = "COVSHIFT_TEST"
+
+
+def left(mark: str) -> list[str]:
+    """Return the commands of live processes with a mark in their environment."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            if f"{MARK}={mark}".encode() in (process / "environ").read_bytes():
+                found.append((process / "cmdline").read_text())
+        except OSError:  # it has ended, or is another user's
+            continue
+    return found
+
+
+def left_after(mark: str, seconds: float) -> list[str]:
+    """Return the processes that are left, at once when there are none."""
+    patience = time.monotonic() + seconds
+    while left(mark) and time.monotonic() < patience:
+        time.sleep(0.05)
+    return left(mark)
+
+
+def begun(folder: Path) -> subprocess.Popen[str]:
+    """Start a run on Ray, and return when its first row is there."""
+    rows = workplace(folder, images=2000) / "out" / "rows.jsonl"
+    environment = {**os.environ, MARK: folder.name}
+    process = subprocess.Popen(
+        COMMAND, cwd=folder, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    )
     patience = time.monotonic() + 90
     while not (rows.exists() and rows.stat().st_size) and process.poll() is None and time.monotonic() < patience:
         time.sleep(0.01)
+    return process
+
+
+def test_sigterm_stops_a_run_on_ray_in_order(tmp_path):
+    process = begun(tmp_path)
+    assert len(left(tmp_path.name)) > 3
     process.send_signal(signal.SIGTERM)
     _, shown = process.communicate(timeout=60)
     assert process.returncode == 130
@@ -31,4 +65,48 @@ def test_sigterm_stops_a_run_on_ray_in_order(tmp_path):
     assert "SIGTERM" not in shown
     assert "Traceback" not in shown
     assert not Path(f"/proc/{process.pid}").exists()
+    assert not left_after(tmp_path.name, seconds=5)
     assert by_cell(tmp_path / "out")
+
+
+@pytest.mark.slow
+def test_nothing_of_ray_outlives_a_run_that_was_killed(tmp_path):
+    process = begun(tmp_path)
+    process.kill()
+    process.communicate(timeout=60)
+    assert not left_after(tmp_path.name, seconds=10)  # left alone, Ray takes a minute
+
+
+STARTS = """
+import subprocess, sys, time
+from covshift.bench.engines.fate import sharing_fate
+with sharing_fate():
+    inner = "import subprocess, sys; subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'])"
+    subprocess.run([sys.executable, "-c", inner])
+    print("ready", flush=True)
+    time.sleep(float(sys.argv[1]))
+print("done", flush=True)
+"""
+
+
+@pytest.mark.skipif(not hasattr(signal, "pidfd_send_signal"), reason="left to Ray on systems other than Linux")
+@pytest.mark.parametrize("killed", [True, False])
+def test_what_a_process_has_started_shares_its_fate(tmp_path, killed):
+    bystander = subprocess.Popen(
+        [sys.executable, "-c", "import time; time.sleep(600)"], env={**os.environ, MARK: f"not {tmp_path.name}"}
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", STARTS, "600" if killed else "0"],
+        env={**os.environ, MARK: tmp_path.name},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout.readline() == "ready\n"
+    if killed:
+        assert len(left(tmp_path.name)) == 3  # with the one that watches, and the one whose parent has ended
+        process.kill()
+    assert process.communicate(timeout=20)[0] == ("" if killed else "done\n")
+    assert not left_after(tmp_path.name, seconds=10)
+    assert bystander.poll() is None
+    bystander.kill()
+    bystander.wait()

@@ -39,10 +39,13 @@ HARM = {
 
 
 @pytest.mark.parametrize("harm", HARM)
-def test_a_live_store_notices_what_happens_to_its_rows(tmp_path, harm):
+@pytest.mark.parametrize("read", [True, False])
+def test_a_live_store_notices_what_happens_to_its_rows(tmp_path, harm, read):
     store, file = Store.create(tmp_path, a_run()), tmp_path / "rows.jsonl"
     store.append([a_row(f"fog/{severity}/none", wrong=severity) for severity in (1, 2, 3)])
-    store.rows()
+    if read:  # else it knows them because it wrote them
+        store = Store.create(tmp_path, a_run())
+        store.rows()
     do, words = HARM[harm]
     do(file)
     left = file.read_bytes() if file.exists() else None

@@ -131,6 +131,25 @@ def test_models_that_hooks_do_not_reach():
         covshift.adapt(nn.DataParallel(tiny()), Batch())
     with pytest.raises(CovshiftError, match="run the model once"):
         covshift.adapt(nn.LazyBatchNorm2d().eval(), Batch())
+    with torch.device("meta"):
+        empty = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8)).eval()
+    held = Statistics.of(nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8)))
+    uses = (lambda: covshift.adapt(empty, Batch()), lambda: covshift.estimate(empty, images(4)))
+    for use in (*uses, lambda: Statistics.of(empty), lambda: held.apply(empty)):
+        with pytest.raises(CovshiftError, match="layer '1' is on the meta device"):
+            use()
+
+
+@pytest.mark.filterwarnings("ignore")  # of torch, which is about to move quantisation elsewhere
+def test_a_model_whose_last_layer_is_quantised():
+    layers = (nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 5))
+    model, x = nn.Sequential(*layers).eval(), images(4, dtype=torch.float32)
+    quantised = torch.ao.quantization.quantize_dynamic(model, {nn.Linear})
+    with torch.no_grad(), covshift.adapt(quantised, Stream(prior=4)) as adapter:
+        quantised(x)
+        state = adapter.state
+    assert state.images == 4
+    state.apply(quantised)
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")

@@ -7,6 +7,7 @@ test several at once.
 import random
 import shutil
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -188,6 +189,9 @@ def calls(ready: Ready) -> dict[str, Call]:
             | {"frost": "procedural", "jpeg": None, "skip_broken": False, "batch_size": 8, "device": "cpu"}
             | {"memory": "1GB", "threads": 1},
         ),
+        "Settings": Call(Settings, {**OPTIONS, **few, "plugins": (), "limit": 8, "order": "label", "seed": 0}),
+        "Condition": Call(partial(_loaded, ready.data, half), {"corruption": "fog", "severity": 3}),
+        "Model": Call(covshift.Model, {"uri": "py:nets:net", "module": net, "preprocess": half}),
         "Settings.read whole": Call(Settings.read, {"values": dict(OPTIONS)}),
     }
 
@@ -203,7 +207,8 @@ def _core(net: nn.Module, batch: torch.Tensor, source: Statistics, target: Stati
             {"model": net, "loader": batch.split(4), "exact": True, "prior": 0, "memory": "1GB", "scratch": None}
             | {"layers": ["1"], "only": None, "call": None, "collect": None, "sync": True, "progress": False},
         ),
-        "Statistics": Call(Statistics, {"layers": dict(target), "fingerprint": target.fingerprint}),
+        "Moments": Call(_moments, {"count": 8, "images": 8, "mean": torch.zeros(4), "var": torch.ones(4)}),
+        "Statistics": Call(Statistics, {"layers": dict(target), "fingerprint": target.fingerprint, "notes": None}),
         "Statistics.of": Call(Statistics.of, {"model": net}),
         "Statistics.apply": Call(target.apply, {"model": net, "layers": "1", "only": "mean"}),
         "Statistics.merge": Call(target.merge, {"other": target}),
@@ -219,6 +224,24 @@ def _core(net: nn.Module, batch: torch.Tensor, source: Statistics, target: Stati
 
 def _same(image: np.ndarray, constant: object, rng: object) -> np.ndarray:
     return image
+
+
+def _loaded(data: covshift.Data, preprocess: Preprocess, corruption: Any, severity: Any) -> None:
+    """Make a condition and use it."""
+    list(data.loader(preprocess=preprocess, condition=covshift.Condition(corruption, severity)))
+
+
+def _moments(**values: Any) -> None:
+    """Make moments and use them, as a state and as a patch."""
+    net = network()
+    patch = Statistics({"1": covshift.Moments(**values)}, Statistics.of(net).fingerprint)
+    repr(patch), patch.close_to(patch)
+    patch.merge(patch)
+    patch.mix(patch, 4)
+    patch.save("moments.safetensors")
+    patch.apply(net)
+    shift.wasserstein(patch, patch)
+    _resumed(patch)
 
 
 def _adapted(model: Any, policy: Any, layers: Any, only: Any) -> Any:

@@ -5,7 +5,19 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
 
+<<<<<<< HEAD
 from pydantic import BaseModel, ConfigDict, ValidationError, ValidationInfo, field_validator, model_validator
+=======
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    ModelWrapValidatorHandler,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
+>>>>>>> 387341ccb7c7a4879f992b5405f2968ef28f6efc
 
 from covshift.bench.methods import SCENARIOS, Method, Prior, grid, parse_methods, stored_method
 from covshift.bench.plan import Plan, plan
@@ -104,6 +116,30 @@ class Settings(BaseModel):
             return values
         levels = SEVERITIES if "gradual" in _words(values["sequence"]) else SEVERITIES[-1:]
         return {"corruptions": ("test",), "severities": levels, "clean": False} | dict(values)
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _with_one_error(cls, values: object, make: ModelWrapValidatorHandler[Self], info: ValidationInfo) -> Self:
+        """Raise a `CovshiftError` that names the setting; of a stored run, its reader names the file."""
+        if _is_stored(info) or isinstance(values, cls):
+            return make(values)
+        check_kind(values, Mapping, "settings", "a mapping from names to values")
+        assert isinstance(values, Mapping)
+        for name in values:
+            if name not in cls.model_fields:
+                raise unknown("setting", name, cls.model_fields)
+        missing = [name for name in ("model", "data") if name not in values]
+        if missing:
+            raise CovshiftError(
+                f"expected the setting {' and '.join(missing)}, e.g. model torchvision:resnet18 and data folder:val"
+            )
+        try:
+            return make(values)
+        except ValidationError as error:
+            first = error.errors()[0]
+            where = ".".join(map(str, first["loc"]))
+            reason = first["msg"].removeprefix("Value error, ")
+            raise CovshiftError(f"setting {where!r}: {reason}, got {first['input']!r}") from error
 
     @field_validator("plugins", mode="before")
     @classmethod
@@ -249,22 +285,7 @@ class Settings(BaseModel):
     @classmethod
     def read(cls, values: dict[str, Any]) -> Self:
         """Return settings from values by name, over the defaults."""
-        check_kind(values, Mapping, "settings", "a mapping from names to values")
-        for name in values:
-            if name not in cls.model_fields:
-                raise unknown("setting", name, cls.model_fields)
-        missing = [name for name in ("model", "data") if name not in values]
-        if missing:
-            raise CovshiftError(
-                f"expected the setting {' and '.join(missing)}, e.g. model torchvision:resnet18 and data folder:val"
-            )
-        try:
-            return cls.model_validate(values)
-        except ValidationError as error:
-            first = error.errors()[0]
-            where = ".".join(map(str, first["loc"]))
-            reason = first["msg"].removeprefix("Value error, ")
-            raise CovshiftError(f"setting {where!r}: {reason}, got {first['input']!r}") from error
+        return cls.model_validate(values)
 
 
 def _is_stored(info: ValidationInfo) -> bool:

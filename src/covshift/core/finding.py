@@ -2,8 +2,9 @@
 
 from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
+from typing import cast
 
-from torch import nn
+from torch import Tensor, nn
 
 from covshift.core.hooks import hooks_on
 from covshift.core.moments import Moments
@@ -130,6 +131,8 @@ def norm_modules(model: nn.Module) -> dict[str, nn.Module]:
     for path, module in norms.items():
         if nn.parameter.is_lazy(module.running_mean):
             raise CovshiftError(f"layer {path!r} has no shape yet; run the model once, then adapt it")
+        if cast(Tensor, module.running_mean).is_meta:
+            raise CovshiftError(f"layer {path!r} is on the meta device, without values; load the model's weights first")
     return norms
 
 

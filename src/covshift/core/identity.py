@@ -11,7 +11,8 @@ from covshift.core.wrappers import AnyModel, peel, unwrap
 
 def fingerprint(model: AnyModel) -> str:
     """Return a digest of the architecture: the names and shapes of all that the model holds."""
-    layout = [(name, tuple(tensor.shape)) for name, tensor in unwrap(model).state_dict().items()]
+    held = unwrap(model).state_dict().items()  # a quantised module also keeps types
+    layout = [(name, tuple(tensor.shape)) for name, tensor in held if isinstance(tensor, Tensor)]
     return hashlib.sha256(json.dumps(layout).encode()).hexdigest()[:16]
 
 

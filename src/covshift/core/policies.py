@@ -13,6 +13,7 @@ from covshift.core.moments import Moments, merge, widen
 from covshift.core.places import Place
 from covshift.core.source import Source
 from covshift.core.statistics import Statistics, check_prior, target_weight
+from covshift.support.checks import check_flags
 from covshift.support.errors import CovshiftError, is_number
 
 
@@ -179,6 +180,7 @@ class Batch(Policy):
             check_prior(self.prior)
         if self.size is not None and (not is_number(self.size, whole=True) or self.size < 1):
             raise CovshiftError(f"expected size to be a number of images from 1, got {self.size!r}")
+        check_flags(sync=self.sync)
 
     @property
     def idle(self) -> bool:
@@ -216,6 +218,7 @@ class Stream(Policy):
         check_prior(self.prior)
         if self.decay is not None and not (is_number(self.decay) and 0 < self.decay < 1):
             raise CovshiftError(f"expected decay to be a factor between 0 and 1, or None, got {self.decay!r}")
+        check_flags(sync=self.sync)
 
     def follow(self, before: Moments | None, batch: Moments) -> Moments:
         """Return the estimate of the target after `batch`: all that was seen, with the variance between batches."""

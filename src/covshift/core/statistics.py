@@ -57,6 +57,9 @@ class Statistics(Mapping[str, Moments]):
             check_kind(each, Mapping, "layers", "a mapping from layer paths to Moments")
             for path, moments in each.items():
                 check_kind(moments, Moments, f"layer {path!r}", "Moments")
+                for tensor in (moments.mean, moments.var):
+                    if not tensor.is_floating_point() or tensor.is_meta or tensor.layout is not torch.strided:
+                        raise _broken(path, "means and variances that are dense tensors of floats", f"{tensor.type()}")
         check_kind(fingerprint, str, "fingerprint", "a text")
         check_kind(notes, (Mapping, type(None)), "notes", "a mapping from names to tensors")
         for name, note in (notes or {}).items():
@@ -243,13 +246,15 @@ class Statistics(Mapping[str, Moments]):
             raise CovshiftError(f"these statistics are of another model: they are of {theirs}, this model has {alike}")
 
     def check_same_layers(self, other: "Statistics") -> None:
-        """Raise a `CovshiftError` unless `other` is of the same architecture and the same layers."""
+        """Raise a `CovshiftError` unless `other` is of the same architecture and layers, and both are possible."""
         if not isinstance(other, Statistics):
             raise CovshiftError(f"expected Statistics, got {type(other).__name__}")
         if self.fingerprint != other.fingerprint or self.keys() != other.keys():
             raise CovshiftError(
                 f"these are statistics of different models or layers: {_summary(self)} and {_summary(other)}"
             )
+        self.check_values()
+        other.check_values({path: moments.mean.shape for path, moments in self.items()})
 
     def __repr__(self) -> str:
         width = max((len(path) for path in self), default=0)
@@ -285,13 +290,9 @@ def _possible(moments: Iterable[Moments]) -> tuple[bool, bool]:
     if not some:
         return True, True
     device = some[0].mean.device
-    mean, var = (torch.cat([tensor.to(device) for tensor in tensors]) for tensors in _columns(some))
+    mean, var = (torch.cat([getattr(each, name).to(device) for each in some]) for name in ("mean", "var"))
     low, top = var.aminmax()
     return bool(mean.isfinite().all()), bool((low >= 0) & (top < math.inf))
-
-
-def _columns(moments: list[Moments]) -> tuple[list[Tensor], list[Tensor]]:
-    return [each.mean for each in moments], [each.var for each in moments]
 
 
 def _broken(path: str, expected: str, got: str) -> CovshiftError:
@@ -314,4 +315,4 @@ def _summary(layers: Mapping[str, Moments]) -> str:
 
 
 def _spread(x: Tensor) -> str:
-    return f"{x.mean().item():.3g} ± {x.std(correction=0).item():.2g}"
+    return f"{x.mean().item():.3g} ± {x.std(correction=0).item():.2g}" if x.numel() else "of nothing"

@@ -87,8 +87,8 @@ def read_pixels(loader: DataLoader[Any], *, labelled: bool) -> LabelledImages:
 
 def check_condition(data: Readable, condition: str | Condition | None) -> Condition:
     """Return the condition if the data have it or it can be made; None stands for clean images."""
-    wanted = parse_condition(condition) if isinstance(condition, str) else CLEAN if condition is None else condition
-    check_kind(wanted, Condition, "condition", 'a Condition, or a text such as "fog/3"')
+    check_kind(condition, (str, Condition, type(None)), "condition", 'a Condition, or a text such as "fog/3"')
+    wanted = CLEAN if condition is None else parse_condition(str(condition))
     if not data.has(wanted):
         some = ", ".join(map(str, sorted(data.stored)[:3]))
         raise CovshiftError(

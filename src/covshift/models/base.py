@@ -14,7 +14,7 @@ from covshift.core.places import holds_statistics
 from covshift.core.wrappers import AnyModel, module_of
 from covshift.models.architecture import NormKind, Pretraining, family, norm_kind
 from covshift.models.preprocess import Preprocess
-from covshift.support.checks import check_function
+from covshift.support.checks import check_function, check_kind
 from covshift.support.errors import CovshiftError
 from covshift.support.pixels import Images, MakeInput, is_pixels
 
@@ -37,6 +37,11 @@ class Model:
     module: nn.Module
     preprocess: Preprocess
     pretraining: Pretraining = ""
+
+    def __post_init__(self) -> None:
+        check_kind(self.uri, str, "uri", "a text")
+        check_kind(self.module, nn.Module, "module", "a torch module")
+        check_kind(self.preprocess, Preprocess, "preprocess", "a covshift.models.Preprocess")
 
     def __repr__(self) -> str:
         return f"Model({self.uri!r}, {type(self.module).__name__} on {device_of(self.module)})"

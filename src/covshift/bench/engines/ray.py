@@ -8,12 +8,13 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
 from covshift.bench.cells import in_order
 from covshift.bench.engines.engine import Engine
+from covshift.bench.engines.fate import sharing_fate
 from covshift.bench.engines.pool import WorkerPool
 from covshift.bench.engines.where import Where
 from covshift.bench.engines.worker import Failure, WorkerSetup
@@ -50,9 +51,13 @@ def cluster(where: Where) -> Iterator[None]:
         from covshift.support.device import cores
 
         quiet |= {"include_dashboard": False, "num_cpus": cores(), "object_store_memory": 128 * 2**20}
-    with _sigterm_as_ctrl_c() as handle:
+    with _sigterm_as_ctrl_c() as handle, sharing_fate() if where.address is None else nullcontext():
         try:
             ray.init(address=where.address or "local", **quiet)
+        except SystemExit as error:
+            if error.code != signal.SIGTERM:
+                raise
+            raise KeyboardInterrupt from None  # by the handler that Ray puts in the place of ours
         except Exception as error:  # Ray raises that, too
             reason = str(error).splitlines()[0]
             if where.address is None:
@@ -61,7 +66,7 @@ def cluster(where: Where) -> Iterator[None]:
                 f"expected a Ray cluster at {where.address}, got: {reason}; is it running, with the same versions of "
                 "Ray and Python as here?"
             ) from error
-        handle()  # Ray has put its own handler in the place of ours
+        handle()
         try:
             yield
         finally:

@@ -101,7 +101,10 @@ class Store:
 
     def rows(self) -> list[Row]:
         """Return all finished cells, in the order in which they were finished."""
-        content = self._content()
+        return self._learn(self._content())
+
+    def _learn(self, content: bytes | None) -> list[Row]:
+        """Take up what the file of rows holds by now, which must begin with what is known of it, and return all rows."""
         if not (content or b"").startswith(self._known):
             raise changed(self._file, self._known, content)
         new = (content or b"")[len(self._known) :]
@@ -229,6 +232,7 @@ class Store:
             there = False
         if not there or written.st_size != end + len(new):
             raise changed(self._file, self._known + new, self._content())
+        self._learn(self._known + new)
 
     @contextmanager
     def claim(self, place: int, *, wait: bool = False) -> Iterator[bool]:
