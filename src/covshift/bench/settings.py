@@ -5,9 +5,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
 
-<<<<<<< HEAD
-from pydantic import BaseModel, ConfigDict, ValidationError, ValidationInfo, field_validator, model_validator
-=======
 from pydantic import (
     BaseModel,
     ConfigDict,
@@ -17,7 +14,6 @@ from pydantic import (
     field_validator,
     model_validator,
 )
->>>>>>> 387341ccb7c7a4879f992b5405f2968ef28f6efc
 
 from covshift.bench.methods import SCENARIOS, Method, Prior, grid, parse_methods, stored_method
 from covshift.bench.plan import Plan, plan
