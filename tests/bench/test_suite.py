@@ -5,6 +5,7 @@ from runs import a_row, a_run
 from typer.testing import CliRunner
 
 from covshift.bench.results.store import Store
+from covshift.bench.settings import Settings
 from covshift.bench.suite import BUILTIN_SUITE, open_runs, read_runs
 from covshift.cli import app
 from covshift.cli.bench_run import choose_builtin
@@ -113,3 +114,16 @@ def test_builtin_brings_its_own(more):
     result = CliRunner().invoke(app, ["bench", "run", "--builtin", *more])
     assert result.exit_code == 1
     assert f"leave out {more[0]}" in result.stderr
+
+
+@pytest.mark.parametrize(
+    "text", ["a: " + "[" * 5000, "model: 2026-99-99", "a: !!python/object/apply:os.system [id]", "\x00"]
+)
+def test_a_configuration_that_no_parser_can_read_is_refused_by_name(tmp_path, text):
+    with pytest.raises(CovshiftError, match=r"bench\.yaml is not valid YAML"):
+        read_runs({}, written(tmp_path, text))
+
+
+def test_a_name_that_utf_8_cannot_hold_is_refused_before_anything_runs():
+    with pytest.raises(CovshiftError, match="expected data to be text that UTF-8 can hold"):
+        Settings(model="m:x", data="npz:K\udce4se.npz")

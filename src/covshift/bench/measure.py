@@ -107,7 +107,7 @@ def read_shift(result: RunFolder) -> Shift | None:
     """Return the measurements of a run; None where there are none."""
     file = result.folder / _FILE
     try:
-        shift = Shift.model_validate_json(file.read_text())
+        shift = Shift.model_validate_json(file.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return None
     except (OSError, UnicodeDecodeError) as error:
@@ -160,7 +160,7 @@ def measure_shift(result: RunFolder, images: int, *, progress: bool = True) -> S
             advance(1)
     shift = derive(source, targets, run.model_digest)
     with replacing(result.folder / _FILE) as part:
-        part.write_text(shift.model_dump_json(indent=None) + "\n")
+        part.write_text(shift.model_dump_json(indent=None) + "\n", encoding="utf-8")
     return shift
 
 

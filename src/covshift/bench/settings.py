@@ -129,6 +129,12 @@ class Settings(BaseModel):
             raise CovshiftError(
                 f"expected the setting {' and '.join(missing)}, e.g. model torchvision:resnet18 and data folder:val"
             )
+        for name in ("model", "data"):
+            if any("\ud800" <= char <= "\udfff" for char in str(values[name])):
+                raise CovshiftError(
+                    f"expected {name} to be text that UTF-8 can hold, got {values[name]!r}; use a UTF-8 locale, "
+                    "such as LC_ALL=C.UTF-8"
+                )
         try:
             return make(values)
         except ValidationError as error:

@@ -80,10 +80,10 @@ def open_runs(folder: Path) -> dict[str, Store]:
 
 def _read_yaml(file: Path) -> dict[str, Any]:
     try:
-        content = yaml.safe_load(file.read_text())
+        content = yaml.safe_load(file.read_text(encoding="utf-8"))
     except OSError as error:
         raise CovshiftError(f"cannot read the settings {file}: {error.strerror or error}") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise CovshiftError(f"{file} is not valid YAML: {error}") from error
     if not isinstance(content, dict):
         raise CovshiftError(f"expected settings such as 'model: torchvision:resnet18' in {file}")

@@ -150,7 +150,7 @@ class RunFolder(Protocol):
 def read_run(file: Path) -> Run:
     """Read a `run.json`; code that the run names is not imported."""
     try:
-        text = file.read_text()
+        text = file.read_text(encoding="utf-8")
     except FileNotFoundError:
         raise CovshiftError(f"there is no run in {file.parent}: expected a {file.name} there") from None
     except (OSError, UnicodeDecodeError) as error:

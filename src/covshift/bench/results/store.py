@@ -76,7 +76,7 @@ class Store:
             elif (folder / _ROWS).exists():
                 raise CovshiftError(f"{folder} has rows but no {_RUN}; put that back, or use another folder")
             with replacing(folder / _RUN) as part:
-                part.write_text(run.model_dump_json(indent=1) + "\n")
+                part.write_text(run.model_dump_json(indent=1) + "\n", encoding="utf-8")
         made = cls(folder)
         made._lock = lock
         return made
