@@ -239,7 +239,7 @@ def test_the_miniature_from_end_to_end(tiny_builtins, tmp_path, monkeypatch):
     assert "| 62.2 |" in again
     rows = csv.DictReader(command.reproduce(found, places, tmp_path / "out", form="csv").text.splitlines())
     numbers = {(row["row"], row["column"]): row["ours"] for row in rows}
-    assert numbers["ResNet-20", "BN"] == f"{table3['numbers'][2]['ours']:.1f}"
+    assert numbers["ResNet-20", "BN"] == f"{numbers3[2]['ours']:.1f}"
     assert r"ResNet-20 & BN+adapt &" in command.reproduce(found, places, tmp_path / "out", form="latex").text
 
 

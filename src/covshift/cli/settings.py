@@ -42,7 +42,7 @@ Methods = Annotated[
     list[str] | None,
     typer.Option(
         metavar="METHODS",
-        help="Methods: none, partial, full, reverse, batch:n=8,N=16, stream:n=1,N=16, tent, lame, …",
+        help="Methods: none, partial, full, reverse, batch:n=8,N=16, stream:n=1,N=16, tent, lame and others.",
         show_default="none,partial,full",
         rich_help_panel=_WHAT,
     ),
