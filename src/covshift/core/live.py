@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -10,6 +10,7 @@ from torch import Tensor
 from covshift.core.auto import MOST, chance_of_batch
 from covshift.core.classes import Classes, locate, without_classes
 from covshift.core.moments import Moments, widen
+from covshift.core.order import RECENT, Order, Recent, surprise, without_class
 from covshift.core.places import Place
 from covshift.core.policies import Memory, Policy, Rows, Stream
 from covshift.core.statistics import check_prior, target_weight
@@ -18,9 +19,8 @@ from covshift.support.errors import CovshiftError, is_number
 DOUBT = 2.0
 """How many times the chance that was measured on clean images is taken for chance."""
 
-_LEAST_DOUBT = 1 / 8  # of what classes do: never taken to be known better from the last images
-_FADES = 0.9  # how much of what is known of the order is kept from batch to batch
-_SURE = 3  # batches before the order is believed
+CHANGE = 4.0
+"""How many times chance the last images must differ from those remembered to be taken for those of a new domain."""
 
 
 @dataclass(frozen=True)
@@ -68,8 +68,8 @@ class Live(Policy):
         if classes is None or place.path not in classes.slopes:
             return seen
         assert rows is not None
-        order = Order.of(rows.memory, classes)
-        share = self._share(order, seen)
+        order = Order.of(rows.memory.notes, classes)
+        share = self._share(order, rows.images)
         offset = order.mix * (1 - share) + order.expected * share
         return without_classes(place, seen, classes.slopes[place.path], offset)
 
@@ -95,17 +95,15 @@ class Live(Policy):
         if classes is None or place.path not in classes.slopes:
             return DOUBT * spread * (1 / images + 1 / source.statistics.images), 1.0
         known = (classes.slopes[place.path].unexplained * scale).mean()
-        order = Order.of(rows.memory, classes)
-        unsure = (spread - known).clamp(min=0) * order.doubt * self._share(order, seen) ** 2
+        order = Order.of(rows.memory.notes, classes)
+        unsure = (spread - known).clamp(min=0) * order.doubt * self._share(order, rows.images) ** 2
         return DOUBT * known * (1 / images + 1 / source.statistics.images) + unsure, 1.0
 
-    def _share(self, order: "Order", seen: Moments) -> float:
-        """Return the share of the images of this pass in what is remembered."""
-        return 1.0 if order.images == 0 else 1 - order.images * self._kept(order, seen) / seen.images
-
-    def _kept(self, order: "Order", seen: Moments) -> float:
-        # n' = n·d^b + (1 - d^b)·m, with memory m and d = 1 - 1/m: solved for d^b.
-        return (self.memory - seen.images) / max(self.memory - order.images, 1e-9)
+    def _share(self, order: Order, images: int) -> float:
+        """Return the share of the images of a pass in what is remembered after it."""
+        kept = (1 - 1 / self.memory) ** images
+        new = (1 - kept) * self.memory
+        return new / (order.images * kept + new) if images else 0.0
 
     def commit(self, memory: Memory, seen: Mapping[str, Moments], output: object) -> Memory:
         """Return the memory with what was seen, and with the classes that the model said it shows."""
@@ -114,66 +112,29 @@ class Live(Policy):
         located = None if classes is None or output is None else locate(output, classes.embedding)
         if classes is None or located is None or not len(located) or not seen:
             return after
-        order = Order.of(memory, classes)
+        order = Order.of(memory.notes, classes)
+        share = self._share(order, len(located))
+        offset = located.mean(0) - classes.centre
         images = max(moments.images for moments in seen.values())
-        share = self._share(order, Moments(0, images, located, located))
-        return replace(after, notes=order.after(located.mean(0) - classes.centre, images, share).notes())
+        later = order.after(offset, images, share)
+        before = memory.seen if memory.seen.keys() == seen.keys() else {}
+        recent = Recent.of(memory.notes).after(
+            without_class(
+                {path: _batch(before.get(path), each, share) for path, each in seen.items()}, classes, offset
+            ),
+            len(located),
+        )
+        remembered = without_class(seen, classes, later.mix)
+        if order.images > 2 * RECENT and surprise(recent, remembered, images, seen, classes) > CHANGE:
+            return replace(memory, seen={}, notes=order.anew().notes())
+        return replace(after, notes={**later.notes(), **recent.notes()})
 
 
-class Order(NamedTuple):
-    """What a stream has shown of the order of its classes.
-
-    Attributes:
-        mix: the mean embedding of the images that are remembered, from the source's mean.
-        last: that of the last batch.
-        images: the number of images that are remembered.
-        along, across: sums whose ratio is how much a batch resembles the one before.
-        batches: the number of batches so far.
-    """
-
-    mix: Tensor
-    last: Tensor
-    images: float = 0.0
-    along: float = 0.0
-    across: float = 0.0
-    batches: float = 0.0
-
-    @classmethod
-    def of(cls, memory: Memory, classes: Classes) -> "Order":
-        """Return the order that a memory holds."""
-        if "order" not in memory.notes:
-            nothing = torch.zeros_like(classes.centre)
-            return cls(nothing, nothing)
-        vectors, numbers = memory.notes["classes"], memory.notes["order"]
-        return cls(vectors[0], vectors[1], *numbers.tolist())
-
-    @property
-    def likeness(self) -> float:
-        """How much the classes of a batch are expected to be those of the last one, from 0 to 1."""
-        return min(1.0, max(0.0, self.along / self.across)) if self.across > 0 else 1.0
-
-    @property
-    def expected(self) -> Tensor:
-        """The embedding that is expected of the next batch."""
-        return self.last * self.likeness
-
-    @property
-    def doubt(self) -> float:
-        """The share of what classes do that is not known of the next batch."""
-        return max(1 - self.likeness**2, _LEAST_DOUBT) if self.batches > _SURE else 1.0
-
-    def after(self, located: Tensor, images: float, share: float) -> "Order":
-        """Return the order after one more batch."""
-        along, across = self.along * _FADES, self.across * _FADES
-        if self.batches:
-            along += float(self.last @ located)
-            across += float(self.last @ self.last)
-        return Order(torch.lerp(self.mix, located, share), located, images, along, across, self.batches + 1)
-
-    def notes(self) -> dict[str, Tensor]:
-        """Return the order as the notes of a memory."""
-        numbers = torch.tensor([self.images, self.along, self.across, self.batches], dtype=torch.float64)
-        return {"classes": torch.stack([self.mix, self.last]), "order": numbers}
+def _batch(before: Moments | None, after: Moments, share: float) -> Moments:
+    """Return what the mean of a batch was, which moved what is remembered from `before` to `after`."""
+    if before is None or not share:
+        return after
+    return replace(after, mean=before.mean + (widen(after.mean) - before.mean) / share)
 
 
 def _classes_of(memory: Memory) -> Classes | None:

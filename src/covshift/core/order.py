@@ -1,0 +1,129 @@
+"""What a stream has shown so far of its order: which classes, how long it stays with one, and sudden changes."""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from covshift.core.classes import Classes
+from covshift.core.moments import Moments, widen
+
+RECENT = 8
+"""Number of images that are compared with what is remembered, to notice a change."""
+
+_FIRST = 10  # places, from the input on: what later ones see depends on corrections before
+_LEAST_DOUBT = 1 / 8  # of what classes do: never taken to be known better from the last images
+_FADES = 0.9  # how much of what is known of the order is kept from batch to batch
+_SURE = 3  # batches before the order is believed
+
+
+class Order(NamedTuple):
+    """What a stream has shown of the order of its classes.
+
+    Attributes:
+        mix: the mean embedding of the images that are remembered, from the source's mean.
+        last: that of the last batch.
+        images: the number of images that are remembered.
+        along, across: sums whose ratio is how much a batch resembles the one before.
+        batches: the number of batches so far.
+    """
+
+    mix: Tensor
+    last: Tensor
+    images: float = 0.0
+    along: float = 0.0
+    across: float = 0.0
+    batches: float = 0.0
+
+    @classmethod
+    def of(cls, notes: Mapping[str, Tensor], classes: Classes) -> "Order":
+        """Return the order that the notes of a memory hold."""
+        if "order" not in notes:
+            nothing = torch.zeros_like(classes.centre)
+            return cls(nothing, nothing)
+        vectors, numbers = notes["classes"], notes["order"]
+        return cls(vectors[0], vectors[1], *numbers.tolist())
+
+    @property
+    def likeness(self) -> float:
+        """How much the classes of a batch are expected to be those of the last one, from 0 to 1."""
+        return min(1.0, max(0.0, self.along / self.across)) if self.across > 0 else 1.0
+
+    @property
+    def expected(self) -> Tensor:
+        """The embedding that is expected of the next batch."""
+        return self.last * self.likeness
+
+    @property
+    def doubt(self) -> float:
+        """The share of what classes do that is not known of the next batch."""
+        return max(1 - self.likeness**2, _LEAST_DOUBT) if self.batches > _SURE else 1.0
+
+    def after(self, located: Tensor, images: float, share: float) -> "Order":
+        """Return the order after one more batch."""
+        along, across = self.along * _FADES, self.across * _FADES
+        if self.batches:
+            along += float(self.last @ located)
+            across += float(self.last @ self.last)
+        return Order(torch.lerp(self.mix, located, share), located, images, along, across, self.batches + 1)
+
+    def anew(self) -> "Order":
+        """Return the order at the start of a new domain, whose classes go on as before."""
+        return self._replace(mix=torch.zeros_like(self.mix), images=0.0)
+
+    def notes(self) -> dict[str, Tensor]:
+        """Return the order as the notes of a memory."""
+        numbers = torch.tensor([self.images, self.along, self.across, self.batches], dtype=torch.float64)
+        return {"classes": torch.stack([self.mix, self.last]), "order": numbers}
+
+
+class Recent(NamedTuple):
+    """The means of the last few images at the first places, without what their classes explain.
+
+    Attributes:
+        means: one vector for all of these places together; empty at the start.
+        chance: the variance by chance of a mean over these images, where that of one image is 1.
+    """
+
+    means: Tensor
+    chance: float = 1.0
+
+    @classmethod
+    def of(cls, notes: Mapping[str, Tensor]) -> "Recent":
+        """Return what the notes of a memory hold."""
+        held = notes.get("recent")
+        return cls(torch.empty(0, dtype=torch.float64)) if held is None else cls(held[1:], float(held[0]))
+
+    def after(self, means: Tensor, images: int) -> "Recent":
+        """Return the same after one more batch."""
+        if len(self.means) != len(means):
+            return Recent(means, 1 / images)
+        rate = 1 - (1 - 1 / RECENT) ** images
+        return Recent(torch.lerp(self.means, means, rate), (1 - rate) ** 2 * self.chance + rate**2 / images)
+
+    def notes(self) -> dict[str, Tensor]:
+        """Return this as the notes of a memory."""
+        return {"recent": torch.cat([self.means.new_tensor([self.chance]), self.means])}
+
+
+def without_class(seen: Mapping[str, Moments], classes: Classes, offset: Tensor) -> Tensor:
+    """Return the means at the first places, without what classes with this offset of their embedding explain."""
+    paths = _first(seen, classes)
+    return torch.cat([widen(seen[path].mean) - offset @ classes.slopes[path].mean for path in paths])
+
+
+def surprise(recent: Recent, remembered: Tensor, images: float, seen: Mapping[str, Moments], classes: Classes) -> float:
+    """Return how far the last images lie from those remembered, as a mean over the first places; 1 is chance."""
+    apart, start, total = (recent.means - remembered).square(), 0, 0.0
+    paths = _first(seen, classes)
+    for path in paths:
+        one = classes.slopes[path].unexplained
+        scale = one.clamp(min=1e-3 * float(one.mean())) * (recent.chance + 1 / images)
+        total += float((apart[start : start + len(one)] / scale).mean())
+        start += len(one)
+    return total / len(paths)
+
+
+def _first(seen: Mapping[str, Moments], classes: Classes) -> list[str]:
+    return [path for path in seen if path in classes.slopes][:_FIRST]
