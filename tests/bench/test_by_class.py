@@ -2,9 +2,11 @@
 
 import numpy as np
 import pytest
+from runs import a_row, a_run
 from sklearn.calibration import calibration_curve
 from sklearn.metrics import confusion_matrix
 
+from covshift.bench.results.answers import Answers, ImageTable
 from covshift.bench.results.by_class import BINS, Pooled, by_class, calibration_error, confusions, pool, reliability
 from covshift.bench.results.store import Store
 
@@ -54,16 +56,18 @@ def test_a_model_that_knows_its_errors_has_none():
 
 
 def test_answers_of_several_cells_are_pooled(tmp_path):
-    from runs import a_row
-    from test_answers import TABLE, given, keeping
-
-    store = keeping(tmp_path)
-    for severity in (1, 2):
-        cell = f"fog/{severity}/none"
-        store.append([a_row(cell, wrong=5 * severity)], {cell: given(5 * severity)})
+    random = np.random.default_rng(0)
+    table = ImageTable(np.arange(100), random.integers(0, 5, 100), ("",) * 100)
+    store = Store.create(tmp_path, a_run())
+    store.keep_answers(table)
+    for wrong in (5, 10):
+        classes = (table.labels + (np.arange(100) < wrong)) % 5
+        kept = Answers(table.indices, classes, np.arange(100) > 0, np.full(100, 255, np.uint8))
+        store.append([a_row(f"fog/{wrong}/none", wrong)], {f"fog/{wrong}/none": kept})
     store.append([a_row("fog/3/none")])
     rows = Store(tmp_path).rows()
     pooled = pool(store.book, rows[:2])
     assert (~pooled.right).sum() == 15
-    assert len(pooled.labels) == 2 * len(TABLE.labels)
+    assert pooled.labels.tolist() == [*table.labels, *table.labels]
+    assert set(pooled.confidence) == {1.0}
     assert pool(store.book, rows) is None

@@ -126,7 +126,7 @@ def answers(
     """Print the answer to every image: the class, whether it is right, and the confidence.
 
     Examples:
-    covshift bench answers runs/r18 --corruption fog --severity 3 --method full
+    covshift bench answers runs/r18 --corruptions fog --severities 3 --methods full
 
     covshift bench answers runs/r18 --csv > answers.csv
     """

@@ -55,10 +55,10 @@ def unshuffled(results: Sequence[Result]) -> tuple[str, ...]:
 def unpaired(results: Sequence[Result]) -> tuple[str, ...]:
     """Return a note where intervals of differences are wider than need be, as answers were not kept."""
     without = [result.name for result in results if result.adapted and not result.paired]
-    told = (
-        f"intervals of differences are those of independent images, and too wide: {', '.join(without)} kept no answers"
-    )
-    return (told,) if without else ()
+    if not without:
+        return ()
+    whose = f"answers were not kept: {', '.join(without)}"
+    return (f"intervals of differences are those of independent images, and too wide, where {whose}",)
 
 
 def with_notes(caption: str, notes: Sequence[str]) -> str:
