@@ -192,6 +192,27 @@ def test_a_file_says_what_it_is_and_not_where_it_was_made(files):
     assert notes["covshift.version"] == covshift.__version__
 
 
+class Auxiliary(torch.nn.Module):
+    """A network with a second head, which only training uses."""
+
+    def __init__(self):
+        super().__init__()
+        self.net, self.auxiliary = tiny(dtype=torch.float32), torch.nn.BatchNorm1d(4)
+
+    def forward(self, x):
+        return self.net(x)
+
+
+def test_layers_that_only_training_uses_are_not_in_the_graph(tmp_path):
+    model = Auxiliary().eval()
+    for form in ("swappable", "adaptive"):
+        export.save(model, tmp_path / f"{form}.onnx", size=SIDE, **{form: True})
+    swappable = session(tmp_path / "swappable.onnx")
+    assert len(swappable.get_overridable_initializers()) == len(export.swap(swappable, Statistics.of(model))) == 6
+    layout = json.loads(session(tmp_path / "adaptive.onnx").get_modelmeta().custom_metadata_map["covshift.state"])
+    assert [path for path, _ in layout] == ["net.stem.1", "net.norm", "net.last"]
+
+
 class Doubled(torch.nn.Module):
     """A layer that is called twice."""
 
@@ -258,6 +279,22 @@ def test_a_patch_of_another_model_is_refused(net, files):
         export.swap(session(files / "folded.onnx"), Statistics.of(net))
     with pytest.raises(CovshiftError, match=r"expected session to be an onnxruntime.InferenceSession"):
         export.swap("net.onnx", Statistics.of(net))
+
+
+def test_a_correction_of_any_network_is_folded_into_its_weights(net, files, tmp_path):
+    layers = [torch.nn.Conv2d(3, 8, 3), torch.nn.GroupNorm(2, 8), torch.nn.ReLU(), torch.nn.Flatten()]
+    model = torch.nn.Sequential(*layers, torch.nn.Linear(800, 4)).eval()
+    x = images(40, SIDE, dtype=torch.float32)
+    source = covshift.Source.measure(model, x, progress=False)
+    patch = covshift.estimate(model, 0.5 * x + 1, source=source, progress=False)
+    export.save(model, tmp_path / "net.onnx", size=SIDE, patch=patch)
+    before = answers(model, x)
+    patch.apply(model)
+    assert relative(answers(model, x), before) > 0.01
+    assert relative(ask(session(tmp_path / "net.onnx"), x), answers(model, x)) <= CLOSE
+    anchored = covshift.estimate(net, x, source=covshift.Source.measure(net, x, progress=False), progress=False)
+    with pytest.raises(CovshiftError, match="folded into weights"):
+        export.swap(session(files / "swappable.onnx"), anchored)
 
 
 def test_a_graph_that_answers_otherwise_is_not_kept(net, monkeypatch, tmp_path):

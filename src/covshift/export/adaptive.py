@@ -68,7 +68,8 @@ def _layout(graph: Any, norms: list[Any]) -> Layout:
             raise CovshiftError(f"expected statistics as float32, got {mean.dtype} in {path!r}; call model.float()")
         layout.append((path, int(mean.shape[0])))
     used = {value.name for node in norms for value in node.inputs[3:5]}
-    other = [name for name in graph.initializers if name.endswith(("running_mean", "running_var")) and name not in used]
+    held = [name for name, value in graph.initializers.items() if value.uses()]
+    other = [name for name in held if name.endswith(("running_mean", "running_var")) and name not in used]
     if other or not layout:
         path = other[0].rpartition(".")[0] if other else ""
         raise CovshiftError(

@@ -83,7 +83,7 @@ def _name_statistics(graph: Any, paths: list[str]) -> dict[str, Any]:
         for part in ("running_mean", "running_var"):
             name = f"{path}.{part}" if path else part
             value = graph.initializers.get(_PREFIX + name)
-            if value is not None:
+            if value is not None and value.uses():  # a layer may serve training only
                 value.name = name
                 found[name] = value
     if not found:

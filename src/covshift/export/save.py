@@ -11,8 +11,9 @@ import torch
 from safetensors.torch import save as to_safetensors
 from torch import Tensor, nn
 
-from covshift.core.places import norm_modules
-from covshift.core.statistics import Statistics, check_prior, digest, fingerprint
+from covshift.core.finding import norm_modules
+from covshift.core.identity import digest, fingerprint
+from covshift.core.statistics import Statistics, check_prior
 from covshift.core.wrappers import AnyModel, unwrap
 from covshift.export.deployed import Deployed, Frame, PixelInput
 from covshift.export.extra import quiet
@@ -31,7 +32,7 @@ FileKind = Literal["onnx", "pt2", "safetensors"]
 class Patch(Protocol):
     """A correction that can be written into a model, such as `Statistics`."""
 
-    def apply(self, model: AnyModel) -> None:
+    def apply(self, model: AnyModel) -> object:
         """Change the model for good."""
 
 

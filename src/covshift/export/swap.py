@@ -37,6 +37,11 @@ def swap(session: Any, patch: Statistics | str | os.PathLike[str]) -> dict[str, 
         raise CovshiftError(
             f"these statistics, of {len(statistics)} layers, are of another model than the session, which has {layers}"
         )
+    if statistics.anchors is not None:
+        raise CovshiftError(
+            "expected statistics of normalisation layers, got a correction that is folded into weights; "
+            "export the model again with it"
+        )
     types = {value.name: _TYPES[value.type] for value in session.get_overridable_initializers()}
     feeds = {}
     for path, moments in statistics.items():

@@ -10,7 +10,8 @@ from torch import Tensor
 
 from covshift.core.calling import logits_of
 from covshift.core.estimate import estimate
-from covshift.core.statistics import Statistics, digest
+from covshift.core.identity import digest
+from covshift.core.statistics import Statistics
 from covshift.core.wrappers import AnyModel, unwrap
 from covshift.data import Data
 from covshift.models.base import Model
@@ -94,6 +95,7 @@ def repair(
     batches = _batches(model, target, limit, skip_broken)
     seen, half = _look(model, batches)
     learned, usual = _learn(model, source, limit, skip_broken, progress)
+    samples = take_samples(model, batches, seen)
     if isinstance(target, Data) and target.among is not None:
         seen, half = seen.among(target.among), select(half, target.among)
     forecast = None if learned is None else learned.predict_observed(seen)
@@ -114,7 +116,7 @@ def repair(
         exact=exact,
         forced=force and not verdict.good,
     )
-    return Repair(verdict, patch, forecast, card, take_samples(model, batches, seen), model)
+    return Repair(verdict, patch, forecast, card, samples, model)
 
 
 def _batches(model: AnyModel, target: Any, limit: int | None, skip_broken: bool) -> Iterable[Any]:
