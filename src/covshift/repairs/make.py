@@ -164,7 +164,7 @@ def _learn(
     model.check_classes(source.classes, source.uri)
     clean = source.pixels(model, limit=limit, skip_broken=skip_broken)
     assert clean.labels is not None
-    learned = Predictor.fit(model, clean.images, clean.labels, batch=_BATCH, progress=progress)
+    learned = Predictor.fit(model, clean.images, clean.labels, batch_size=_BATCH, progress=progress)
     with torch.inference_mode():
         usual = torch.cat([model(some).float().cpu() for some in Batches(clean.images, model.preprocess, _BATCH)])
     return learned, usual
