@@ -25,7 +25,7 @@ help:
 $(READY): pyproject.toml constraints.txt requirements-dev.lock
 	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(None if (3, 11) <= v < (3, 14) else f"covshift needs Python 3.11 to 3.13, got {v[0]}.{v[1]}; say e.g. make PYTHON=python3.12")'
 	$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv .venv  # also where one was killed before it had pip
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -c requirements-dev.lock -e '.[dev,timm,report,ray]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -c requirements-dev.lock -e '.[dev,timm,report,ray,onnx]'
 	@touch $@
 
 demo: $(READY)
@@ -75,6 +75,7 @@ format: $(READY)
 speed: $(READY)
 	$(BIN)/python benchmarks/adapt.py
 	$(BIN)/python benchmarks/corruptions.py
+	$(BIN)/python benchmarks/export.py
 	$(BIN)/python benchmarks/bench.py
 	$(BIN)/python benchmarks/sweep.py speed
 

@@ -1,7 +1,8 @@
 """Adapt a model as Hugging Face's transformers has them: it returns an object with `logits`.
 
 With transformers installed, put `AutoModelForImageClassification.from_pretrained(...)` in the place of
-`SmallForImages`, which has the same form and needs nothing.
+`SmallForImages`, which has the same form and needs nothing. A pipeline calls the model in the same way, so that it
+adapts inside of the same block: `with covshift.adapt(pipe.model, covshift.Batch(prior=16)): pipe(pictures)`.
 """
 
 from dataclasses import dataclass

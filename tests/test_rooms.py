@@ -23,6 +23,7 @@ MAY_IMPORT = {
     "rivals": LOW,
     "export": LOW,
     "training": LOW,
+    "repairs": (*LOW, "shift", "export"),
     "bench": (*LOW, "shift", "rivals", "export", "training"),
     "serve": ("support", "core", "data", "models", "shift", "export"),
     "doctor": (*LOW, "shift", "bench"),

@@ -4,7 +4,7 @@ TYPE_CHECKING = False  # as typing's, whose import would take a moment in which 
 
 if TYPE_CHECKING:
     __version__: str
-    from covshift import shift
+    from covshift import export, shift
     from covshift.core.adapter import Adapter, adapt, release
     from covshift.core.estimate import estimate
     from covshift.core.live import Live
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from covshift.corruptions import corrupt
     from covshift.data import Condition, Data, open_data
     from covshift.models import Model, Preprocess, open_model
+    from covshift.repairs.make import Repair, repair
     from covshift.support.errors import CovshiftError
 
 __all__ = [
@@ -29,6 +30,7 @@ __all__ = [
     "Moments",
     "Policy",
     "Preprocess",
+    "Repair",
     "Rows",
     "Source",
     "Statistics",
@@ -36,9 +38,11 @@ __all__ = [
     "adapt",
     "corrupt",
     "estimate",
+    "export",
     "open_data",
     "open_model",
     "release",
+    "repair",
     "shift",
 ]
 
@@ -54,10 +58,14 @@ _MODULES = {
     "covshift.corruptions": ("corrupt",),
     "covshift.data": ("Condition", "Data", "open_data"),
     "covshift.models": ("Model", "Preprocess", "open_model"),
+    "covshift.repairs.make": ("Repair", "repair"),
     "covshift.support.errors": ("CovshiftError",),
 }
 
-_ROOMS = ("bench", "corruptions", "data", "doctor", "models", "report", "reproduce", "shift", "support", "training")
+_ROOMS = (
+    *("bench", "corruptions", "data", "doctor", "export", "models", "repairs", "report", "reproduce", "shift"),
+    *("support", "training"),
+)
 
 
 def __getattr__(name: str) -> object:

@@ -48,13 +48,14 @@ def several(command):
 
 def test_there_are_these_commands():
     groups = {"bench": ("run", "table", "status", "rows", "answers", "merge"), "data": ("list", "check")}
-    alone = {"corrupt", "shift", "theory", "report", "reproduce", "train", "models", "doctor"}
+    alone = {"corrupt", "shift", "repair", "export", "theory", "report", "reproduce", "train", "models", "doctor"}
     assert set(COMMANDS) == alone | {f"{group} {name}" for group, names in groups.items() for name in names}
 
 
 def test_the_help_follows_a_newcomer():
     shown = invoke("--help").stdout
-    names = ("models", "data", "corrupt", "bench", "report", "shift", "doctor", "theory", "reproduce", "train")
+    first = ("models", "data", "corrupt", "bench", "report", "shift", "doctor", "repair", "export")
+    names = (*first, "theory", "reproduce", "train")
     places = [re.search(rf"^│ {name} ", shown, re.MULTILINE).start() for name in names]
     assert places == sorted(places)
 
@@ -83,6 +84,7 @@ SHARED = {
         "all",
         {
             "shift": "1000",
+            "repair": "1000",
             "doctor": "512; 128 if larger than 64 px",
             "reproduce": "all; 512 with --builtin",
         },

@@ -17,6 +17,7 @@ CALLS = {
     "stream.py": (["--frames", "8"], "frame 8"),
     "benchmark.py": (["--data", "npz:some.npz", "--limit", "20"], "gaussian_noise"),
     "hugging_face.py": ([], "mean confidence"),
+    "lightning_callback.py": ([], "mean confidence"),
 }
 
 

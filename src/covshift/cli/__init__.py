@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from covshift.cli import bench, corrupt, data, doctor, models, report, reproduce, shift, theory, train
+from covshift.cli import bench, corrupt, data, doctor, export, models, repair, report, reproduce, shift, theory, train
 from covshift.cli.parser import Command, Group
 
 __all__ = ["app"]
@@ -16,13 +16,15 @@ class _Covshift(Group):
 
     def list_commands(self, ctx: Any) -> list[str]:
         """Return the commands in the order of a newcomer's journey."""
-        journey = ("models", "data", "corrupt", "bench", "report", "shift", "doctor", "theory", "reproduce", "train")
+        first = ("models", "data", "corrupt", "bench", "report", "shift", "doctor", "repair", "export")
+        journey = (*first, "theory", "reproduce", "train")
         return sorted(self.commands, key=journey.index)
 
 
 app = typer.Typer(cls=_Covshift, no_args_is_help=True, add_completion=False, rich_markup_mode="rich")
 
-_LOOK, _MEASURE, _WATCH, _PAPER = "Models and images", "Measure", "Watch and check", "The paper"
+_LOOK, _MEASURE, _WATCH = "Models and images", "Measure", "Watch and check"
+_DEPLOY, _PAPER = "Repair and deploy", "The paper"
 app.command("models", cls=Command, rich_help_panel=_LOOK)(models.command)
 app.add_typer(data.app, name="data", rich_help_panel=_LOOK)
 app.command("corrupt", cls=Command, rich_help_panel=_LOOK)(corrupt.command)
@@ -30,6 +32,8 @@ app.add_typer(bench.app, name="bench", rich_help_panel=_MEASURE)
 app.command("report", cls=Command, rich_help_panel=_MEASURE)(report.command)
 app.command("shift", cls=Command, rich_help_panel=_WATCH)(shift.command)
 app.command("doctor", cls=Command, rich_help_panel=_WATCH)(doctor.command)
+app.command("repair", cls=Command, rich_help_panel=_DEPLOY)(repair.command)
+app.command("export", cls=Command, rich_help_panel=_DEPLOY)(export.command)
 app.command("theory", cls=Command, rich_help_panel=_PAPER)(theory.command)
 app.command("reproduce", cls=Command, rich_help_panel=_PAPER)(reproduce.command)
 app.command("train", cls=Command, rich_help_panel=_PAPER)(train.command)

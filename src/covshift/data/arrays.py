@@ -11,6 +11,7 @@ from covshift.data import cifar10
 from covshift.data.base import ArrayData, Labels, check_images, check_labels, digest_of
 from covshift.data.condition import SEVERITIES, Condition
 from covshift.data.npy import read_npy, read_npz
+from covshift.data.unlabelled import Unlabelled
 from covshift.support.arrays import Array
 from covshift.support.errors import CovshiftError, unknown
 from covshift.support.uri import Uri
@@ -27,6 +28,24 @@ class CleanArray(ArrayData):
         self.labels = check_labels(labels, len(images), f"the labels of {uri}")
         self.classes = check_classes(self.labels, classes, uri)
         self.digest = digest_of([_sample(self._images), self.labels.tolist()])
+
+    def array(self, condition: Condition) -> Array:
+        """Return all images."""
+        return self._images
+
+
+class UnlabelledArray(ArrayData, Unlabelled):
+    """Images from one array, without labels."""
+
+    remedy = "name their labels: npz:IMAGES.npy?labels=LABELS.npy"
+
+    def __init__(self, uri: str, images: NDArray[Any]) -> None:
+        self.uri = uri
+        self._images = check_images(images, uri)
+        self.digest = digest_of([_sample(self._images)])
+
+    def __len__(self) -> int:
+        return len(self._images)
 
     def array(self, condition: Condition) -> Array:
         """Return all images."""
@@ -80,12 +99,17 @@ def open_builtin(uri: Uri) -> CleanArray:
     return data
 
 
-def open_npz(uri: Uri) -> CleanArray:
-    """Open `npz:FILE.npz`, with arrays `images` and `labels`, or `npz:IMAGES.npy?labels=LABELS.npy`."""
+def open_npz(uri: Uri) -> CleanArray | UnlabelledArray:
+    """Open `npz:FILE.npz`, with arrays `images` and `labels`, or `npz:IMAGES.npy?labels=LABELS.npy`.
+
+    A single npy file, `npz:IMAGES.npy`, holds images without labels.
+    """
     uri.check_query("labels", "classes")
     file = Path(uri.name).expanduser()
     if "labels" in uri.query:
         images, labels = read_npy(file), read_npy(Path(uri.query["labels"]).expanduser())
+    elif file.suffix == ".npy":
+        return UnlabelledArray(uri.text, read_npy(file))
     else:
         images, labels = read_npz(file, ("images", "labels"))
     return CleanArray(uri.text, images, labels, uri.whole("classes"))

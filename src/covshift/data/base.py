@@ -50,6 +50,7 @@ class Data(Readable):
         order: Order = "source",
         seed: int = 0,
         workers: int = 0,
+        skip_broken: bool | None = None,
     ) -> DataLoader[Any]:
         """Return a torch `DataLoader` of the model's input: (images, labels) batches, or images of unlabelled data.
 
@@ -67,6 +68,7 @@ class Data(Readable):
             seed: chooses the images of `limit` and shuffles them.
             workers: the number of processes that make batches ahead of time; by default this process makes them,
                 decoding with a thread for each core.
+            skip_broken: whether to leave out pictures that cannot be read; by default the first one raises an error.
         """
         check_number(batch_size, "batch_size", 1, whole=True)
         check_number(workers, "workers", 0, whole=True)
@@ -75,7 +77,7 @@ class Data(Readable):
         indices = choose(known, limit=limit, order=order, seed=seed)
         prepare = chosen.picture if isinstance(chosen, PreparesPictures) else as_stored
         # Iterating over a loader twice reads the files twice: memory stays that of a batch.
-        images = Prepared(Selection(self, indices, prepare, memory=0), wanted)
+        images = Prepared(Selection(self, indices, prepare, memory=0, skip_broken=skip_broken), wanted)
         make_batch = partial(collate, preprocess=chosen, labelled=self.labelled)
         return DataLoader(images, batch_size, num_workers=workers, collate_fn=make_batch)
 
@@ -88,13 +90,22 @@ class Data(Readable):
         limit: int | None = None,
         order: Order = "source",
         seed: int = 0,
+        skip_broken: bool | None = None,
     ) -> LabelledImages:
         """Return images in memory, resized and cropped for a model but not yet normalised, with their labels.
 
         This is what `covshift.shift.Predictor.fit` and `covshift.shift.prior.search` take. The arguments are those of
         `loader`.
         """
-        loader = self.loader(model, preprocess=preprocess, condition=condition, limit=limit, order=order, seed=seed)
+        loader = self.loader(
+            model,
+            preprocess=preprocess,
+            condition=condition,
+            limit=limit,
+            order=order,
+            seed=seed,
+            skip_broken=skip_broken,
+        )
         return read_pixels(loader, labelled=self.labelled)
 
 

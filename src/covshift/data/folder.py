@@ -8,8 +8,9 @@ from pathlib import Path
 import numpy as np
 
 from covshift.corruptions.tree import pictures
-from covshift.data.base import FileData, Labels, digest_of
+from covshift.data.base import FileData, digest_of
 from covshift.data.condition import Condition
+from covshift.data.unlabelled import Unlabelled
 from covshift.support.errors import CovshiftError
 from covshift.support.images import SUFFIXES
 from covshift.support.uri import Uri
@@ -43,30 +44,14 @@ class _InFolder(FileData):
         return digest_of([*sizes, [hashlib.sha256((self.root / path).read_bytes()).hexdigest() for path in some]])
 
 
-class Pictures(_InFolder):
+class Pictures(_InFolder, Unlabelled):
     """Pictures anywhere under a folder, without labels."""
 
-    labelled = False
+    remedy = "put the pictures of each class in a folder of its own"
 
     def __init__(self, uri: str, root: Path) -> None:
         super().__init__(uri, root)
         self.digest = self._digest()
-
-    @property
-    def labels(self) -> Labels:  # type: ignore[override]
-        """Raise a `CovshiftError`: the classes are not known."""
-        raise self._unlabelled()
-
-    @property
-    def classes(self) -> int:  # type: ignore[override]
-        """Raise a `CovshiftError`: the classes are not known."""
-        raise self._unlabelled()
-
-    def _unlabelled(self) -> CovshiftError:
-        return CovshiftError(
-            f"expected labelled images, got {self.uri}, whose classes are not known; put the pictures of each class in "
-            "a folder of its own"
-        )
 
 
 class Folder(_InFolder):

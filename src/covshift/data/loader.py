@@ -100,6 +100,8 @@ def check_condition(data: Readable, condition: str | Condition | None) -> Condit
 
 def collate(samples: list[Sample], preprocess: PreparesPictures | MakeInput, labelled: bool) -> Any:
     """Return the model's input for the images of a batch, with their labels where these are known."""
+    if not samples:
+        raise CovshiftError("expected pictures that can be read, got a whole batch of others; repair or remove them")
     batch = ImageBatch.stack([sample.image for sample in samples], [sample.label for sample in samples])
     if isinstance(preprocess, PreparesPictures):
         images = preprocess.tensor(batch.images)

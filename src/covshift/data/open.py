@@ -10,6 +10,7 @@ from covshift.data.folder import Pictures, open_folder
 from covshift.data.imagenet import open_imagenet, open_imagenet_a, open_imagenet_r, open_imagenet_v2
 from covshift.data.imagenet_c import open_imagenet_c
 from covshift.data.objectnet import open_objectnet
+from covshift.data.video import open_video
 from covshift.support.arrays import Array
 from covshift.support.errors import CovshiftError, unknown
 from covshift.support.uri import Uri, parse
@@ -25,6 +26,7 @@ SOURCES: dict[str, Callable[[Uri], Data]] = {
     "objectnet": open_objectnet,
     "cifar10-c": open_cifar10_c,
     "npz": open_npz,
+    "video": open_video,
 }
 """Sources by the word that a URI begins with, each with the function that opens it; a new source adds a line here."""
 
@@ -34,8 +36,9 @@ def open_data(uri: str) -> Data:
 
     `builtin:cifar10` (fetched once into the cache folder), `folder:DIR` (labelled by class folders, where there are
     any), `imagenet:DIR`, `imagenet-c:DIR`, `imagenet-a:DIR`, `imagenet-r:DIR`, `imagenet-v2:DIR`, `objectnet:DIR` and
-    `cifar10-c:DIR` (as published), `npz:FILE` (arrays `images` and `labels`). Published sets of corrupted images hold
-    no clean ones; name a source of these to have them too: `imagenet-c:DIR?clean=folder:val`.
+    `cifar10-c:DIR` (as published), `npz:FILE` (arrays `images` and `labels`), `video:FILE?every=10` (every tenth frame,
+    without labels). Published sets of corrupted images hold no clean ones; name a source of these to have them too:
+    `imagenet-c:DIR?clean=folder:val`.
     """
     parsed = parse(uri, "data set", "folder:val")
     if parsed.source not in SOURCES:

@@ -56,14 +56,24 @@ class Model:
         batch = self.preprocess(images) if is_pixels(images) else images
         return logits_of(call_model(self.module, batch))
 
-    @cached_property
+    @property
     def classes(self) -> int:
         """The number of logits, found by showing the model one black image."""
+        return self._probe[1]
+
+    @property
+    def side(self) -> int:
+        """The side of a square input in pixels: that of the crop, or else one that the model can take."""
+        return self._probe[0]
+
+    @cached_property
+    def _probe(self) -> tuple[int, int]:
+        """A side that the model takes, and the number of its logits."""
         sides = _ANY_SIZE if self.preprocess.size is None else (self.preprocess.size,)
         first: Exception | None = None
         for side in sides:
             try:
-                return self._classes(side)
+                return side, self._classes(side)
             except (RuntimeError, AssertionError, ValueError, TypeError, IndexError, AttributeError) as error:
                 first = first or error
         tried = " or ".join(f"{side} x {side}" for side in sides)

@@ -58,17 +58,19 @@ def check_header(path: Path) -> None:
 @contextmanager
 def _opened(path: Path) -> Iterator[Image.Image]:
     """Give a picture of which only the header is read yet; whatever goes wrong with it is one kind of error."""
-    limit = _most_pixels()
+    _most_pixels()  # also tells Pillow
     try:
         with Image.open(path, formats=FORMATS) as opened:
-            if opened.width * opened.height > limit:
-                raise CovshiftError(
-                    f"expected at most {limit:,} pixels, got {opened.width} x {opened.height}; "
-                    f"set {LIMIT} to allow more"
-                )
+            check_pixel_count(opened.width, opened.height)
             yield opened
     except Exception as error:  # a damaged or malicious file can make a decoder raise anything
         raise CovshiftError(f"cannot read the picture {path} ({error or type(error).__name__})") from error
+
+
+def check_pixel_count(width: int, height: int) -> None:
+    """Raise a `CovshiftError` if a picture is larger than allowed."""
+    if width * height > (limit := _most_pixels()):
+        raise CovshiftError(f"expected at most {limit:,} pixels, got {width} x {height}; set {LIMIT} to allow more")
 
 
 def _most_pixels() -> int:
@@ -110,7 +112,7 @@ def middle(
     """Apply torchvision's Resize(short) and CenterCrop(side), with its black border where `short` is below `side`."""
     width, height = picture.size
     wide, high = short_side(picture, short)
-    left, top = _margin(wide, side), _margin(high, side)
+    left, top = margin(wide, side), margin(high, side)
     if wide * high > 1 << 26:
         # A line of pixels would grow to gigabytes; only its middle is wanted.
         x, y = width / wide, height / high
@@ -120,7 +122,7 @@ def middle(
     return resized.crop((left, top, left + side, top + side))
 
 
-def _margin(length: int, side: int) -> int:
+def margin(length: int, side: int) -> int:
     """Return the width that is cut off before the middle; negative where the middle is larger than the picture."""
     return round((length - side) / 2) if length >= side else -((side - length) // 2)
 

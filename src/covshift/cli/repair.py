@@ -1,0 +1,90 @@
+"""`covshift repair`: from a folder of new images to a repaired model, where repairing is right."""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from covshift.cli import options
+from covshift.cli.parser import FOUND
+from covshift.support.errors import CovshiftError
+
+
+def command(
+    model: Annotated[str | None, typer.Option(help="Model, e.g. torchvision:resnet50.", show_default=False)] = None,
+    target: Annotated[
+        str | None,
+        typer.Option(help="Images of the new domain, without labels, e.g. folder:newcam.", show_default=False),
+    ] = None,
+    source: Annotated[
+        str | None, typer.Option(help="Clean labelled images, e.g. folder:val.", show_default=False)
+    ] = None,
+    out: Annotated[Path, typer.Option(metavar="DIR", help="New folder for the repaired model.")] = Path("repaired"),
+    force: Annotated[bool, typer.Option("--force", help="Repair whatever the verdict is.")] = False,
+    check: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Repaired folder to evaluate.", show_default=False)
+    ] = None,
+    labels: Annotated[
+        str | None, typer.Option(help="Labelled images for --check, e.g. folder:newcam.", show_default=False)
+    ] = None,
+    limit: Annotated[
+        int, typer.Option(min=1, metavar="NUMBER", help="Number of images to take of each set at random.")
+    ] = 1000,
+    skip_broken: options.SkipBroken = False,
+    device: options.Device = "auto",
+    as_json: options.Json = False,
+) -> None:
+    """Repair a model for images of a new domain, or explain why not.
+
+    Examples:
+    covshift repair --model torchvision:resnet50 --target folder:newcam --source folder:val --out repaired
+
+    covshift repair --model torchvision:resnet50 --target 'video:drive.mp4?every=10'
+
+    covshift repair --check repaired --labels folder:labelled
+    """
+    from covshift.data import open_data
+
+    if check is not None:
+        if labels is None:
+            raise CovshiftError("expected labelled images with --check; name them: --labels folder:DIR")
+        _check(check, labels, limit, device, as_json)
+        return
+    if model is None or target is None:
+        raise CovshiftError("expected a model and images; name them: --model torchvision:resnet50 --target folder:DIR")
+    from covshift.data import open_unlabelled
+    from covshift.models import open_model
+    from covshift.repairs import repair
+    from covshift.repairs.folder import check_new
+    from covshift.support.device import choose_device
+
+    check_new(out)
+    opened = open_model(model)
+    opened.module.to(choose_device(device))
+    clean = None if source is None else open_data(source)
+    made = repair(opened, open_unlabelled(target), source=clean, force=force, limit=limit, skip_broken=skip_broken)
+    if made.patch is not None:
+        made.save(out)
+    if as_json:
+        typer.echo(made.card.as_json())
+    else:
+        options.write_text(made.card.as_text())
+        if clean is None:
+            options.write_text(
+                "with --source, clean labelled images, covshift also predicts the errors, and judges by them"
+            )
+        options.write_text(f"wrote {out}" if made.patch is not None else "nothing was written; --force repairs anyway")
+    if made.patch is None:
+        raise typer.Exit(FOUND)
+
+
+def _check(folder: Path, labels: str, limit: int, device: str, as_json: bool) -> None:
+    from covshift.data import open_data
+    from covshift.repairs import check
+
+    errors = check(folder, open_data(labels), device=device, limit=limit)
+    if as_json:
+        typer.echo(json.dumps(errors._asdict(), indent=2))
+    else:
+        typer.echo(f"error {errors.before:.1%} before, {errors.after:.1%} after, on {errors.images} images")

@@ -1,0 +1,161 @@
+"""`Card`: what was measured, on which images, and with what; as JSON for programs and as Markdown for people."""
+
+import json
+import platform
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Self
+
+import torch
+
+from covshift.core.statistics import Statistics
+from covshift.data import Data
+from covshift.repairs.verdict import Verdict, confidence, effective_classes
+from covshift.shift.forecast.observe import Observation
+from covshift.shift.forecast.predictor import Forecast
+from covshift.support.errors import CovshiftError
+
+FORMAT = "covshift repair 1"
+
+
+@dataclass(frozen=True)
+class Card:
+    """All that was measured for a repair, as plain values.
+
+    Attributes:
+        format: the version of this card.
+        verdict: "repair", "nothing to repair" or "cannot help".
+        reason: the sentence that says why.
+        forced: whether the model was repaired against the verdict.
+        model: the URI of the model, or the name of its class.
+        weights: the SHA-256 of all that the model held before.
+        target: the images of the new domain: their URI and digest, where known, and their number.
+        source: the clean images that the errors were predicted from: their URI and digest, where there were any.
+        distance: the normalised Wasserstein distance of the target, averaged over layers.
+        predicted: the predicted error before and after, each with its interval, where there was a source.
+        confidence: the model's average confidence before and after.
+        effective_classes: the number of equally frequent classes that the answers are worth, before and after.
+        method: how the statistics were taken.
+        layers: the number of layers that were corrected.
+        made: the date, and the versions of covshift, torch and Python.
+        files: the SHA-256 of the patch and of the repaired weights, once they are written.
+    """
+
+    format: str
+    verdict: str
+    reason: str
+    forced: bool
+    model: str
+    weights: str
+    target: dict[str, Any]
+    source: dict[str, Any] | None
+    distance: float
+    predicted: dict[str, Any] | None
+    confidence: dict[str, float]
+    effective_classes: dict[str, float]
+    method: str
+    layers: int
+    made: dict[str, str]
+    files: dict[str, str]
+
+    @classmethod
+    def of(
+        cls,
+        *,
+        verdict: Verdict,
+        seen: Observation,
+        forecast: Forecast | None,
+        patch: Statistics | None,
+        model: str,
+        weights: str,
+        target: Data | None,
+        source: Data | None,
+        exact: bool,
+        forced: bool,
+    ) -> Self:
+        """Return the card of a repair."""
+        sides = {"before": seen.plain, "after": seen.adapted}
+        predicted = None
+        if forecast is not None:
+            predicted = {"before": forecast.plain._asdict(), "after": forecast.adapted._asdict()}
+        return cls(
+            format=FORMAT,
+            verdict=verdict.word,
+            reason=verdict.reason,
+            forced=forced,
+            model=model,
+            weights=weights,
+            target={**_named(target), "images": len(seen.plain)},
+            source=None if source is None else {**_named(source), "images": len(source)},
+            distance=seen.distance.average,
+            predicted=predicted,
+            confidence={side: confidence(logits) for side, logits in sides.items()},
+            effective_classes={side: effective_classes(logits) for side, logits in sides.items()},
+            method="statistics of one giant batch" if exact else "statistics of batches, merged",
+            layers=0 if patch is None else len(patch),
+            made={
+                "date": datetime.now(UTC).isoformat(timespec="seconds"),
+                "covshift": version("covshift"),
+                "torch": torch.__version__,
+                "python": platform.python_version(),
+            },
+            files={},
+        )
+
+    def as_json(self) -> str:
+        """Return all values, for programs."""
+        return json.dumps(asdict(self), indent=2, ensure_ascii=False)
+
+    @classmethod
+    def load(cls, path: Path) -> Self:
+        """Read a card that was written as JSON."""
+        try:
+            values = json.loads(path.read_text(encoding="utf-8"))
+            if values.get("format") != FORMAT:
+                raise ValueError(f"its format is {values.get('format')!r}")
+            return cls(**values)
+        except (OSError, ValueError, TypeError, AttributeError, RecursionError) as error:
+            raise CovshiftError(f"expected a folder of covshift repair, with {path.name}, got: {error}") from error
+
+    def as_text(self) -> str:
+        """Return the verdict and the main figures, for people."""
+        lines = [f"{self.verdict}: {self.reason}"]
+        if self.forced:
+            lines.append("repaired all the same, as asked for")
+        return "\n".join(lines)
+
+    def as_markdown(self) -> str:
+        """Return the card as a page."""
+        rows = [("images", str(self.target["images"])), ("distance, normalised", f"{self.distance:.2f}")]
+        if self.predicted is not None:
+            rows += [(f"predicted error {side}", _percent(self.predicted[side])) for side in ("before", "after")]
+        rows += [(f"average confidence {side}", f"{self.confidence[side]:.1%}") for side in ("before", "after")]
+        rows += [(f"effective classes {side}", f"{self.effective_classes[side]:.1f}") for side in ("before", "after")]
+        rows += [("method", f"{self.method}, {self.layers} layers")]
+        origins = [("model", self.model), ("weights before", self.weights), *_origin("target", self.target)]
+        origins += _origin("source", self.source or {})
+        origins += [*self.files.items(), *self.made.items()]
+        forced = "\n\n**Repaired against this advice.**" if self.forced else ""
+        return (
+            f"# Repair\n\n**{self.verdict}**: {self.reason}.{forced}\n\n{_table('measured', rows)}\n"
+            f"{_table('made of', origins)}"
+        )
+
+
+def _named(data: Data | None) -> dict[str, Any]:
+    return {} if data is None else {"uri": data.uri, "digest": data.digest}
+
+
+def _origin(name: str, values: dict[str, Any]) -> list[tuple[str, str]]:
+    return [(f"{name} {key}".removesuffix(" uri"), str(value)) for key, value in values.items() if key != "images"]
+
+
+def _percent(prediction: dict[str, float]) -> str:
+    return f"{prediction['error']:.1%} ({prediction['low']:.1%} to {prediction['high']:.1%})"
+
+
+def _table(title: str, rows: list[tuple[str, str]]) -> str:
+    escaped = [(key, value.replace("|", "\\|").replace("\n", " ")) for key, value in rows]
+    return "\n".join([f"| {title} | |", "|---|---|", *(f"| {key} | {value} |" for key, value in escaped), ""])

@@ -1,0 +1,66 @@
+"""The folder of a repair: patch, weights, card and samples; it appears when all of it is there."""
+
+import hashlib
+import os
+import shutil
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+from covshift.core.statistics import Statistics
+from covshift.core.wrappers import AnyModel
+from covshift.export.save import save as export_model
+from covshift.repairs.card import Card
+from covshift.repairs.sample import Sample
+from covshift.support.checks import check_path
+from covshift.support.errors import CovshiftError
+from covshift.support.images import write_image
+
+PATCH, WEIGHTS, CARD, PAGE, SAMPLES = "patch.safetensors", "weights.safetensors", "card.json", "card.md", "samples"
+
+
+def check_new(folder: str | os.PathLike[str]) -> Path:
+    """Return the path of a folder that is not there yet, or raise a `CovshiftError`."""
+    path = check_path(folder, "folder")
+    if path.exists() or path.is_symlink():
+        raise CovshiftError(f"{path} exists already; name another folder, or remove it")
+    return path
+
+
+def write_folder(
+    folder: str | os.PathLike[str], patch: Statistics, model: AnyModel, card: Card, samples: Sequence[Sample]
+) -> None:
+    """Write all parts of a repair to a new folder."""
+    target = check_new(folder)
+    part = target.with_name(f".{target.name}.{os.getpid()}.part")
+    try:
+        part.mkdir(parents=True)
+        patch.save(part / PATCH)
+        export_model(model, part / WEIGHTS, patch=patch)
+        card = replace(card, files={name: _sum(part / name) for name in (PATCH, WEIGHTS)})
+        (part / CARD).write_text(card.as_json(), encoding="utf-8")
+        (part / PAGE).write_text(card.as_markdown() + _gallery(samples), encoding="utf-8")
+        for number, sample in enumerate(samples):
+            if sample.pixels is not None:
+                write_image(sample.pixels, part / SAMPLES / f"{number}.png", None)
+        part.rename(target)
+    except OSError as error:
+        raise CovshiftError(f"cannot write {target}: {error.strerror or error}") from error
+    finally:
+        with suppress(OSError):
+            shutil.rmtree(part)
+
+
+def _gallery(samples: Sequence[Sample]) -> str:
+    """Return the samples as a part of the page."""
+    rows = [
+        f"| ![]({SAMPLES}/{number}.png) | {sample.plain} | {sample.adapted} |"
+        for number, sample in enumerate(samples)
+        if sample.pixels is not None
+    ]
+    return "\n".join(["\n| sample | class before | class after |", "|---|--:|--:|", *rows, ""]) if rows else ""
+
+
+def _sum(file: Path) -> str:
+    return hashlib.sha256(file.read_bytes()).hexdigest()
