@@ -77,3 +77,40 @@ def test_the_zoo_says_whose_it_is():
     assert row["train"] == "covshift train resnet50-fixup"
     assert row["note"] == "nobody has published weights"
     assert "about" not in row
+
+
+PLACES = {
+    "builtin:resnet20": (19, {"layer": "BatchNorm2d", "side": "input", "channels": 16}),
+    "builtin:resnet20-gn": (19, {"layer": "GroupNorm", "side": "output", "channels": 16}),
+    "builtin:resnet20-fixup": (19, {"layer": "Conv2d", "side": "output", "channels": 16}),
+    "torchvision:squeezenet1_1": (26, {"path": "features.0", "layer": "Conv2d", "side": "output", "channels": 64}),
+    "torchvision:swin_t/none": (29, {"path": "features.0.2", "layer": "LayerNorm", "side": "output", "channels": 96}),
+    "torchvision:convnext_tiny": (
+        23,
+        {"path": "features.0.1", "layer": "LayerNorm2d", "side": "output", "channels": 96},
+    ),
+    "timm:vit_tiny_patch16_224": (
+        25,
+        {"path": "blocks.0.norm1", "layer": "LayerNorm", "side": "output", "channels": 192},
+    ),
+    "timm:convnext_atto": (17, {"path": "stem.1", "layer": "LayerNorm2d", "side": "output", "channels": 40}),
+    "zoo:groupnorm-resnet50": (53, {"layer": "GroupNorm", "side": "output", "channels": 64}),
+}
+
+
+@pytest.mark.parametrize("uri", PLACES)
+def test_the_places_of_a_model_need_no_weights(uri):
+    number, first = PLACES[uri]
+    rows = json.loads(run(uri, "--places", "--json").stdout)
+    assert len(rows) == number
+    assert first.items() <= rows[0].items()
+
+
+def test_places_as_a_table_and_their_errors():
+    shown = run("builtin:resnet20-gn", "--places")
+    assert shown.stdout.splitlines()[1].split() == ["norm", "GroupNorm", "output", "16"]
+    assert "19 places, 688 channels" in shown.stderr
+    nameless = run("--places")
+    assert nameless.exit_code == 1
+    assert "expected the URI of a model with --places" in nameless.stderr
+    assert "did you mean 'resnet18'" in run("torchvision:resnet81", "--places").stderr

@@ -216,6 +216,7 @@ def test_spread_is_the_variance_of_the_means_of_images():
 CHOICES = {
     "norms": {"group", "instance", "last", "second", "attend.norm1", "attend.norm2"},
     "bare": {"0", "2"},
+    "vit_tiny": {"norm", *(f"blocks.{block}.norm{i}" for block in range(12) for i in (1, 2))},
 }
 
 

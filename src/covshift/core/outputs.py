@@ -154,7 +154,8 @@ def output_channels(module: nn.Module) -> int | None:
         probe = torch.zeros(1, channels, 2)
     elif isinstance(module, nn.LayerNorm) and len(module.normalized_shape) == 1:
         channels, plain = module.normalized_shape[0], type(module).forward is nn.LayerNorm.forward
-        probe = torch.zeros(1, channels, 2, 2)
+        tokens, probe = torch.zeros(1, 2, channels), torch.zeros(1, channels, 2, 2)
+        plain = plain or _folds(module, tokens, channels)  # else it takes its channels second, as LayerNorm2d does
     else:
         return None
     if any(name not in module._parameters for name in _PARTS):  # computed from others, such as by weight_norm

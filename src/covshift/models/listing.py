@@ -1,12 +1,14 @@
-"""The models that can be opened, and how much of each is normalisation."""
+"""The models that can be opened, how much of each is normalisation, and the places where each is adapted."""
 
 from fnmatch import fnmatchcase
 from functools import partial
 from importlib import import_module
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
+from covshift.core.finding import choose_places
+from covshift.core.places import Patterns, holds_statistics
 from covshift.models.base import count
-from covshift.models.open import LISTED, SOURCES
+from covshift.models.open import LISTED, SOURCES, open_bare
 from covshift.models.untrained import untrained
 from covshift.support.errors import CovshiftError
 from covshift.support.progress import progress_bar
@@ -60,3 +62,38 @@ def _fits(uri: str, pattern: str) -> bool:
     if not set(pattern) & set("*?["):
         return pattern in uri
     return fnmatchcase(uri, pattern) or fnmatchcase(uri.partition(":")[2], pattern)
+
+
+class ListedPlace(NamedTuple):
+    """A place of a model where a source is measured and activations are corrected.
+
+    Attributes:
+        path: the path of the layer in the model.
+        layer: the name of the layer's class.
+        side: the input of a layer that holds statistics, the output of any other.
+        channels: the number of channels there.
+    """
+
+    path: str
+    layer: str
+    side: Literal["input", "output"]
+    channels: int
+
+
+def find_model_places(uri: str, patterns: Patterns = "auto") -> list[ListedPlace]:
+    """Return the places of a model that `Source.measure` chooses; weights that would be fetched are not needed.
+
+    Args:
+        uri: the URI of a model, as for `open_model`.
+        patterns: "auto" or patterns of layer paths, as for `Source.measure`.
+
+    >>> find_model_places("torchvision:vgg11/none")[0]
+    ListedPlace(path='features.0', layer='Conv2d', side='output', channels=64)
+    """
+    module = open_bare(uri)
+
+    def listed(path: str, channels: int) -> ListedPlace:
+        layer = module.get_submodule(path)
+        return ListedPlace(path, type(layer).__name__, "input" if holds_statistics(layer) else "output", channels)
+
+    return [listed(path, channels) for path, channels in choose_places(module, patterns).items()]

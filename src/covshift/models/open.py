@@ -4,9 +4,13 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import Protocol, cast
 
+from torch import nn
+
 from covshift.models.base import Model
 from covshift.models.checkpoint import StateDict
 from covshift.models.query import preprocessing
+from covshift.models.untrained import untrained
+from covshift.models.zoo import find_entry
 from covshift.support.errors import CovshiftError, unknown
 from covshift.support.uri import Uri, parse
 
@@ -90,3 +94,13 @@ def open_architecture(uri: str, state: StateDict, classes: int | None = None) ->
     if not hasattr(opener, "architecture"):
         raise CovshiftError(f"expected arch= to name an architecture such as torchvision:resnet50, got {uri!r}")
     return opener.architecture(parsed, state, classes)
+
+
+def open_bare(uri: str) -> nn.Module:
+    """Return the module of a model, to inspect its layers: weights that would have to be fetched are random."""
+    parsed = parse(uri, "model", _EXAMPLE)
+    if parsed.source in ("torchvision", "timm"):
+        return open_model(f"{parsed.source}:{parsed.name.partition('/')[0]}/none").module
+    if parsed.source == "zoo":
+        return untrained(find_entry(parsed.name).build).eval()
+    return open_model(uri).module

@@ -1,6 +1,7 @@
 """The full covariance of what each normalisation layer sees, in memory that does not grow with the data."""
 
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -85,25 +86,21 @@ def covariances(
     batches = check_loader(loader, _CHUNK)
     model = unwrap(model)
     check_not_compiled(model)
-    everything, wanted = find_layers(model), find_layers(model, layers)
+    wanted = find_layers(model, layers)
     sums = {layer.path: _Sum() for layer in wanted}
 
     def act(layer: Place, passing: Any) -> None:
         sums[layer.path].add(layer.read(passing))
 
-    handles = []
-    try:
-        if statistics is not None:
-            statistics.apply(model)
+    with nullcontext() if statistics is None else statistics.apply(model):
         handles = [handle for layer in wanted for handle in layer.hook(act)]
-        with torch.inference_mode():
-            for batch in batches:
-                call_model(model, batch)
-    finally:
-        for handle in handles:
-            handle.remove()
-        for layer in everything:
-            layer.restore()
+        try:
+            with torch.inference_mode():
+                for batch in batches:
+                    call_model(model, batch)
+        finally:
+            for handle in handles:
+                handle.remove()
     if not any(each.count for each in sums.values()):
         raise CovshiftError("the loader gave no images that reach a normalisation layer: there is nothing to measure")
     for path, each in sums.items():

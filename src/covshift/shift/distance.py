@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from covshift.core.moments import Moments, widen
+from covshift.core.source import Source
 from covshift.core.statistics import Statistics
 from covshift.shift.covariance import Covariances, Gaussian
 from covshift.support.checks import check_dense, check_flags, check_kind
@@ -36,15 +37,20 @@ class Distance:
 
 
 def wasserstein(
-    source: Statistics | Covariances, target: Statistics | Covariances, *, normalized: bool = False, eps: float = EPS
+    source: Statistics | Source | Covariances,
+    target: Statistics | Covariances,
+    *,
+    normalized: bool = False,
+    eps: float = EPS,
 ) -> Distance:
     """Return the Wasserstein-2 distance W₂ between the two, taken as Gaussians; diagonal ones if they are `Statistics`.
 
     A layer's distance is the root of the sum over its channels. Layers that `target` has never seen are left out.
 
     Args:
-        source: the statistics of the source; usually `Statistics.of(model)`.
-        target: the statistics of the target; `estimate(model, loader)`. For full covariances, pass `covariances`.
+        source: the statistics of the source: `Statistics.of(model)` or, of any network, `Source.measure(model, clean)`.
+        target: the statistics of the target: `estimate(model, loader)`, with `source=` where that was measured. For
+            full covariances, pass `covariances`.
         normalized: divide every channel by its standard deviation in the source, so that no layer counts for more
             because its numbers are larger.
         eps: a smaller variance of the source counts as this one when it is divided by, as it does in the layer itself.
@@ -72,14 +78,14 @@ def wasserstein(
     return _by_layer(source, target, between)
 
 
-def jeffrey(source: Statistics, target: Statistics, *, eps: float = EPS) -> Distance:
+def jeffrey(source: Statistics | Source, target: Statistics, *, eps: float = EPS) -> Distance:
     """Return the Jeffrey divergence: the mean of both Kullback-Leibler divergences between diagonal Gaussians.
 
     A layer's divergence is the sum over its channels.
 
     Args:
-        source: the statistics of the source; usually `Statistics.of(model)`.
-        target: the statistics of the target; `estimate(model, loader)`.
+        source: the statistics of the source, as for `wasserstein`.
+        target: the statistics of the target, as for `wasserstein`.
         eps: a smaller variance, of either, counts as this one.
     """
     check_eps(eps)
@@ -136,6 +142,11 @@ def _divide(a: Tensor, b: Tensor) -> Tensor:
     return torch.where(a == 0, a, a / b)
 
 
+def held(source: object) -> object:
+    """Return the statistics of a `Source`; anything else as it is."""
+    return source.statistics if isinstance(source, Source) else source
+
+
 def seen_layers(source: object, target: object) -> list[str]:
     """Return the layers that the target has reached; raise if there are none, or if the two do not belong together."""
     if not isinstance(source, Statistics) or not isinstance(target, Statistics):
@@ -154,6 +165,7 @@ def _by_layer(source: Any, target: Any, between: Callable[[Tensor, Tensor, Tenso
     def wide(moments: Moments) -> tuple[Tensor, Tensor]:
         return widen(moments.mean).cpu(), widen(moments.var).cpu()
 
+    source = held(source)
     seen = seen_layers(source, target)
     return Distance({path: between(*wide(source[path]), *wide(target[path])).item() for path in seen})
 

@@ -8,6 +8,7 @@ import torch
 from numpy.typing import NDArray
 
 from covshift.core.moments import widen
+from covshift.core.source import Source
 from covshift.core.statistics import Statistics
 from covshift.shift.distance import EPS, seen_layers
 from covshift.support.checks import check_kind, check_seed
@@ -22,13 +23,18 @@ class Point(NamedTuple):
 
 
 def embed(
-    conditions: Mapping[str, Statistics], source: Statistics, *, perplexity: float | None = None, seed: int = 0
+    conditions: Mapping[str, Statistics],
+    source: Statistics | Source,
+    *,
+    perplexity: float | None = None,
+    seed: int = 0,
 ) -> dict[str, Point]:
     """Map the statistics of conditions by t-SNE and the normalised Wasserstein distance over all layers together.
 
     Args:
         conditions: the statistics of each condition, `estimate(model, loader)`, by a name such as "fog 3".
-        source: the statistics of the training data, in whose spread distances are measured; `Statistics.of(model)`.
+        source: the statistics of the training data, in whose spread distances are measured: `Statistics.of(model)` or,
+            of any network, `Source.measure(model, clean)`.
         perplexity: the approximate number of neighbours of a condition; by default 30, fewer for few conditions.
         seed: the seed for ties and for the optimiser's random numbers.
 
@@ -47,7 +53,8 @@ def embed(
         raise CovshiftError(
             f"expected perplexity above 0 and below the {len(conditions)} conditions, got {perplexity!r}"
         )
-    coordinates = np.stack([_coordinates(each, source) for each in conditions.values()])
+    origin = source.statistics if isinstance(source, Source) else source
+    coordinates = np.stack([_coordinates(each, origin) for each in conditions.values()])
     if not np.ptp(coordinates, axis=0).any():
         raise CovshiftError("all conditions have the same statistics; there is nothing to distinguish on a map")
     tsne = TSNE(init="pca", perplexity=perplexity, random_state=seed)

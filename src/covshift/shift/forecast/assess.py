@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from covshift.core.estimate import estimate
+from covshift.core.places import holds_statistics
 from covshift.core.statistics import Statistics
 from covshift.data import CLEAN, Condition, Data, open_data, open_unlabelled, parse_condition
 from covshift.data.loader import check_condition
@@ -106,6 +107,11 @@ def assess(
         if predictor is not None:
             learned.save(predictor)
     else:
+        if not any(map(holds_statistics, opened.module.modules())):
+            raise CovshiftError(
+                f"{opened.uri} holds no statistics of its training data to compare with; name a source, clean labelled "
+                "images, to measure them on"
+            )
         statistics = estimate(opened.module, Batches(pixels, opened.preprocess, _BATCH))
         distance = wasserstein(Statistics.of(opened.module), statistics, normalized=True)
         return Assessment(distance, len(pixels), None)

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from covshift.core.calling import call_model, logits_of
 from covshift.core.estimate import estimate
+from covshift.core.source import Source
 from covshift.core.statistics import Statistics
 from covshift.models import Preprocess
 from covshift.shift.distance import Distance, wasserstein
@@ -43,8 +44,14 @@ class Observation(NamedTuple):
         return self._replace(plain=select(self.plain, classes), adapted=select(self.adapted, classes))
 
 
-def observe(model: nn.Module, batches: Iterable[Any]) -> Observation:
-    """Run a module on images, as it is and fully adapted to them; goes through `batches` twice."""
+def observe(model: nn.Module, batches: Iterable[Any], source: Source | None = None) -> Observation:
+    """Run a module on images, as it is and fully adapted to them; goes through `batches` twice.
+
+    Args:
+        model: the module, in eval mode.
+        batches: batches of its input.
+        source: what clean images look like inside of it; by default the statistics that it holds.
+    """
     sums, answers = [], []
     with torch.inference_mode():
         for batch in batches:
@@ -66,12 +73,12 @@ def observe(model: nn.Module, batches: Iterable[Any]) -> Observation:
     def keep(position: int, output: Any) -> None:
         found[position] = check_logits(output)
 
-    source = Statistics.of(model)
-    target = estimate(model, again(), collect=keep, progress=False)
+    origin = Statistics.of(model) if source is None else source.statistics
+    target = estimate(model, again(), source=source, collect=keep, progress=False)
     plain, adapted = torch.cat(answers).float(), torch.cat([found[position] for position in sorted(found)]).float()
     if len(plain) < 2 or bool((plain == plain[0]).all()):
         raise _same()
-    return Observation(plain, adapted, wasserstein(source, target, normalized=True))
+    return Observation(plain, adapted, wasserstein(origin, target, normalized=True))
 
 
 class Batches(PixelBatches):

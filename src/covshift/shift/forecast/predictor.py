@@ -12,7 +12,11 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as to_safetensors
 from torch import Tensor
 
-from covshift.core.identity import digest
+from covshift.core.identity import digest, fingerprint
+from covshift.core.packing import pack, unpack
+from covshift.core.places import holds_statistics
+from covshift.core.source import Source
+from covshift.core.statistics import Statistics
 from covshift.core.wrappers import AnyModel, module_of
 from covshift.corruptions import category, corrupt, names
 from covshift.corruptions.apply import check_severity
@@ -36,6 +40,7 @@ from covshift.support.pixels import Images, MakeInput
 from covshift.support.progress import progress_bar
 
 _FORMAT = "covshift predictor 1"
+_SOURCE = "source "  # before the names of the tensors of a measured source
 
 
 class Prediction(NamedTuple):
@@ -68,6 +73,7 @@ class Predictor:
 
     Attributes:
         conditions: the calibration conditions, with the errors and the signals measured on them.
+        source: what clean images look like inside of the model; None for the statistics that the model holds.
     """
 
     def __init__(
@@ -77,9 +83,11 @@ class Predictor:
         scale: Scale,
         preprocess: MakeInput | None = None,
         batch_size: int = 100,
+        source: Source | None = None,
     ) -> None:
         check_number(batch_size, "batch_size", 1, whole=True, of="images")
         self.conditions = tuple(conditions)
+        self.source = source
         self._model = module_of(model)
         self._scale = scale
         self._preprocess = preprocess_of(model, preprocess)
@@ -100,6 +108,7 @@ class Predictor:
         severities: Sequence[int] = (1, 2, 3, 4, 5),
         seed: int = 0,
         batch_size: int = 100,
+        source: Source | None = None,
         progress: bool = True,
     ) -> Self:
         """Learn how a model's error depends on what can be measured without labels, on corruptions of clean images.
@@ -116,6 +125,8 @@ class Predictor:
             severities: the severities of the corruptions.
             seed: the seed of the noise.
             batch_size: the number of images to run at a time.
+            source: what clean images look like inside of the model, to adapt it by. By default the statistics that it
+                holds and, of a network that holds none, a source that is measured on these images.
             progress: whether to show a progress bar when this takes long.
         """
         check_flags(progress=progress)
@@ -135,18 +146,20 @@ class Predictor:
         truth = as_labels(labels, images)
         module, make_input = module_of(model), preprocess_of(model, preprocess)
         clean = crop_for_model(images, make_input)
+        if source is None and not any(map(holds_statistics, module.modules())):
+            source = Source.measure(module, Batches(clean, make_input, batch_size), progress=False)
         cells: list[tuple[str, int]] = [("clean", 0), *((name, level) for name in chosen for level in levels)]
         seen = []
         with progress_bar("calibrating", len(cells), enabled=progress) as advance:
             for name, level in cells:
                 corrupted = clean if name == "clean" else corrupt(clean, name, level, seed=seed)
-                seen.append(observe(module, Batches(corrupted, make_input, batch_size)))
+                seen.append(observe(module, Batches(corrupted, make_input, batch_size), source))
                 if (highest := int(truth.max())) >= (classes := seen[-1].plain.shape[1]):
                     raise CovshiftError(f"expected labels below {classes}, the model's classes, got {highest}")
                 advance(1)
         scale = fit_scale(seen[0], seen, truth)
         conditions = [_calibration(*cell, each, scale, truth) for cell, each in zip(cells, seen, strict=True)]
-        return cls(model, conditions, scale, preprocess, batch_size)
+        return cls(model, conditions, scale, preprocess, batch_size, source)
 
     def predict(
         self,
@@ -175,7 +188,7 @@ class Predictor:
             batches = Batches(crop_for_model(images, self._preprocess), self._preprocess, self._batch_size)
         elif not isinstance(images, Iterable) or iter(images) is images:
             raise CovshiftError("expected images, or a loader that can be gone through twice")
-        seen = observe(self._model, batches)
+        seen = observe(self._model, batches, self.source)
         return self.predict_observed(seen if classes is None else seen.among(classes), method=method, kind=kind)
 
     def predict_observed(
@@ -210,8 +223,12 @@ class Predictor:
             "signals": json.dumps(methods),
             "conditions": json.dumps([(each.corruption, each.severity) for each in self.conditions]),
         }
+        tensors = {"measured": torch.tensor(rows, dtype=torch.float64)}
+        if self.source is not None and self.source.measured:
+            tensors |= pack(self.source.statistics, _SOURCE)
+            metadata["places"] = json.dumps(list(self.source.statistics))
         with replacing(target) as file:
-            file.write_bytes(to_safetensors({"measured": torch.tensor(rows, dtype=torch.float64)}, metadata))
+            file.write_bytes(to_safetensors(tensors, metadata))
 
     @classmethod
     def load(
@@ -241,6 +258,7 @@ class Predictor:
                 methods, cells = json.loads(metadata["signals"]), json.loads(metadata["conditions"])
                 scale = Scale(*map(float, json.loads(metadata["scale"])))
                 measured, weights = file.get_tensor("measured"), metadata["weights"]
+                anchors = unpack(file, json.loads(metadata["places"]), _SOURCE) if "places" in metadata else None
             conditions = [
                 Calibration(name, level, plain, adapted, dict(zip(methods, values, strict=True)))
                 for (name, level), (plain, adapted, *values) in zip(cells, measured.tolist(), strict=True)
@@ -250,7 +268,12 @@ class Predictor:
             raise CovshiftError(f"{path} is not a whole predictor ({error}); fit and save it again") from error
         if weights != digest(module_of(model)):
             raise CovshiftError(f"{path} was fitted on another model or on other weights; fit it on this one")
-        return cls(model, conditions, scale, preprocess, batch_size)
+        source = None
+        if anchors is not None:
+            statistics = Statistics(anchors, fingerprint(module_of(model)))
+            statistics.check_values()
+            source = Source(statistics, {}, weights, measured=True)
+        return cls(model, conditions, scale, preprocess, batch_size, source)
 
 
 def _calibration(corruption: str, severity: int, seen: Observation, scale: Scale, truth: Tensor) -> Calibration:
