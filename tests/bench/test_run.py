@@ -204,7 +204,7 @@ def test_a_tidy_frame(here):
         ({"model": "py:nets:plain"}, "methods=none"),
         ({"model": "py:nets:broken"}, "NaN"),
         ({"data": "npz:set.npz?classes=7"}, "distinguishes 6 classes"),
-        ({"device": "cudda"}, "an available device"),
+        ({"device": "cudda"}, "a device such as auto, cpu"),
     ],
 )
 def test_what_cannot_be_run(here, changes, words):

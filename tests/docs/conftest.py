@@ -24,6 +24,7 @@ def place(tmp_path, monkeypatch):
     shutil.copytree(ROOT / "docs" / "assets", tmp_path / "docs" / "assets")
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "nets", raising=False)  # of another test, where the pages have one of their own
     registered = (base.REGISTERED, corruption_registry._REGISTERED)
     before = [dict(table) for table in registered]
     yield tmp_path

@@ -137,6 +137,8 @@ class Regression:
         centre = self._inputs[0, 1:kept] / images
         scatter = self._inputs[1:kept, 1:kept] - images * centre.outer(centre)
         ridge = _RIDGE * scatter.diagonal().mean() / images
+        if not ridge > torch.finfo(torch.float32).eps:
+            return None  # all images got the same answer
         eye = torch.eye(directions, dtype=centre.dtype, device=centre.device)
         slopes = {}
         for path, outputs in self._outputs.items():

@@ -80,6 +80,7 @@ def estimate(
     >>> target.images
     100
     >>> target.apply(net)
+    Applied(1 layer)
     """
     check_flags(exact=exact, sync=sync, progress=progress)
     check_function(call, "call")
