@@ -50,9 +50,10 @@ def some_pixels(number: int, side: int = 32) -> np.ndarray:
 
 def fill(folder: Path, cache: Path) -> None:
     """Write the pictures, the data and the weights that the pages take for granted."""
-    for number, pixels in enumerate(some_pixels(20)):
+    for number, pixels in enumerate(some_pixels(40)):
         label = CLASSES[number % len(CLASSES)]
-        for path in (folder / "val" / label / f"{number}.png", folder / "night" / f"{number}.png"):
+        paths = [folder / "val" / label / f"{number}.png"] if number < 20 else []
+        for path in (*paths, folder / "night" / f"{number}.png"):
             path.parent.mkdir(parents=True, exist_ok=True)
             Image.fromarray(pixels).save(path)
     Image.fromarray(some_pixels(1, 64)[0]).save(folder / "cat.jpg")
