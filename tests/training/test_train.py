@@ -337,7 +337,7 @@ def test_the_command_explains_bad_arguments(arguments, message, tmp_path, monkey
 
 @pytest.mark.parametrize("device", ["abacus", "meta"])
 def test_a_device_that_cannot_compute(device, tmp_path):
-    with pytest.raises(CovshiftError, match="expected an? (available )?device,? such as auto, cpu"):
+    with pytest.raises(CovshiftError, match=r"expected an? (available )?device,? such as auto, cpu"):
         fit(tmp_path, device=device)
 
 

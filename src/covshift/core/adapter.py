@@ -7,7 +7,7 @@ is up to the policy. Threads that share the model take turns, from the first hoo
 """
 
 import sys
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import cached_property, partial
 from types import FrameType, TracebackType
 from typing import Any, NoReturn, Self
@@ -17,9 +17,11 @@ from torch import Tensor, nn
 
 from covshift.core.finding import find_places
 from covshift.core.groups import measure_groups, renormalise, rows_of
+from covshift.core.health import Health
 from covshift.core.hooks import check_not_compiled, hooks_on, refuse_to_copy
 from covshift.core.identity import fingerprint
-from covshift.core.moments import Meter, Moments, merge
+from covshift.core.moments import Moments
+from covshift.core.passes import Pass
 from covshift.core.places import Only, Patterns, Place, give_back, mix_all, not_finite, one_value
 from covshift.core.policies import Memory, Policy, Rows, check_policy, check_weight
 from covshift.core.ranks import over_ranks
@@ -43,9 +45,10 @@ class Adapter:
         self._source = source
         self._model = root = unwrap(model)
         self._memory = Memory(source=source)
-        self._passes: list[_Pass] = []
+        self._passes: list[Pass] = []
         self._turns = Turns()
         self._reached = False
+        self._weights: dict[str, float | Tensor] = {}
         self._watched: set[str] = set()
         self._handles = [
             root.register_forward_pre_hook(self._begin, prepend=True),
@@ -77,6 +80,17 @@ class Adapter:
         state.check_values({place.path: place.mean.shape for place in self._places})
         memory = memory.to({place.path: place.mean.device for place in self._places})
         self._restart(replace(memory, source=self._source))
+
+    @property
+    def health(self) -> Health:
+        """What the adapter does at the moment, and why."""
+        trust = {path: float(torch.as_tensor(weight).mean()) for path, weight in self._weights.items()}
+        shift = {
+            place.path: place.distance(self._memory.seen[place.path])
+            for place in self._places
+            if place.path in self._memory.seen
+        }
+        return self.policy.judge(self._memory, trust, shift)
 
     def reset(self) -> None:
         """Forget what was seen and return to the source statistics; the adapter stays attached."""
@@ -118,7 +132,7 @@ class Adapter:
         if len(self._passes) > depth:  # passes that Ctrl-C has ended
             del self._passes[depth:]
             self._rewind()
-        self._passes.append(_Pass(self._memory, sys.exc_info()[1], alone))
+        self._passes.append(Pass(self._memory, sys.exc_info()[1], alone))
         if not self._handles:  # removed while this thread was waiting
             self._leave()
 
@@ -152,7 +166,8 @@ class Adapter:
         else:
             seen, target = met, policy.follow(None, batch)
         target = policy.aim(layer, target, rows)
-        layer.mix(target.mean, target.var, self._weigh(layer, target, rows))
+        current.weights[layer.path] = weight = self._weigh(layer, target, rows)
+        layer.mix(target.mean, target.var, weight)
         current.seen[layer.path] = seen
         current.variances.append((layer.path, target.var.to(layer.var.dtype)))
 
@@ -199,7 +214,7 @@ class Adapter:
         self._passes.pop()
         self._turns.leave()
 
-    def _commit(self, ended: "_Pass", output: object) -> None:
+    def _commit(self, ended: Pass, output: object) -> None:
         """Add what a pass saw to the memory, unless it was not finite."""
         # All layers are checked together: on a GPU each check would have to wait for the device.
         if ended.variances and not torch.cat([var.flatten() for _, var in ended.variances]).isfinite().all():
@@ -214,13 +229,13 @@ class Adapter:
             raise _nothing_reached(self._places)
         if self.policy.carries and ended.memory is not self._memory:  # the model has called itself meanwhile
             ended.seen = {path: self.policy.follow(self._memory.seen.get(path), met) for path, met in ended.met.items()}
-        self._memory = self.policy.commit(self._memory, ended.seen, output)
+        self._memory, self._weights = self.policy.commit(self._memory, ended.seen, output), ended.weights
 
     def _restart(self, memory: Memory) -> None:
         if not self._handles:
             raise CovshiftError("this adapter was removed from its model; adapt() the model again")
         with self._turns.held():
-            self._memory = memory
+            self._memory, self._weights = memory, {}
             self._rewind()
 
     def _rewind(self) -> None:
@@ -232,25 +247,6 @@ class Adapter:
             for place, known in zip(self._places, moments, strict=True)
         ]
         mix_all(self._places, moments, weights)
-
-
-@dataclass
-class _Pass:
-    """One forward pass: the number of its images, and what each layer saw."""
-
-    memory: Memory  # what was known when it began
-    outer: BaseException | None  # what the caller was handling when it began
-    alone: Place | None  # the layer that was called by itself
-    meter: Meter = field(default_factory=Meter)
-    met: dict[str, Moments] = field(default_factory=dict)
-    seen: dict[str, Moments] = field(default_factory=dict)
-    variances: list[tuple[str, Tensor]] = field(default_factory=list)
-
-    def meet(self, path: str, batch: Moments) -> tuple[Moments, Moments]:
-        """Return the moments of a layer's input in this call, and over all calls of this pass on the same images."""
-        met = merge(self.met[path], batch) if path in self.met else batch
-        self.met[path] = met
-        return replace(batch, images=met.images), met
 
 
 def _refuse_to_load(*args: object) -> None:

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from covshift.core.auto import MOST, chance_of_batch
 from covshift.core.classes import Classes, locate, without_classes
+from covshift.core.health import Health, judge
 from covshift.core.moments import Moments, widen
 from covshift.core.order import RECENT, Order, Recent, surprise, without_class
 from covshift.core.places import Place
@@ -128,6 +129,16 @@ class Live(Policy):
         if order.images > 2 * RECENT and surprise(recent, remembered, images, seen, classes) > CHANGE:
             return replace(memory, seen={}, notes=order.anew().notes())
         return replace(after, notes={**later.notes(), **recent.notes()})
+
+    def judge(self, memory: Memory, trust: Mapping[str, float], shift: Mapping[str, float]) -> Health:
+        """Return what the adapter does at the moment, and why."""
+        classes = _classes_of(memory)
+        images = max((moments.images for moments in memory.seen.values()), default=0.0)
+        shares: tuple[float, ...] = ()
+        if classes is not None and memory.seen and classes.embedding.shape[0] == classes.embedding.shape[1]:
+            mix = Order.of(memory.notes, classes).mix + classes.centre
+            shares = tuple((mix @ classes.embedding.mT).tolist())
+        return judge(images, trust, shift, classes=shares, reset="order" in memory.notes and not memory.seen)
 
 
 def _batch(before: Moments | None, after: Moments, share: float) -> Moments:

@@ -111,6 +111,11 @@ class Place:
                 "model in a wider type"
             )
 
+    def distance(self, seen: Moments) -> float:
+        """Return how far the mean of what was seen is from the source, in standard deviations of the source."""
+        mean, var = self.wide
+        return float(((widen(seen.mean) - mean).square() / (var + self.eps)).mean().sqrt())
+
     @cached_property
     def wide(self) -> tuple[Tensor, Tensor]:
         """The source statistics in double precision."""

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from covshift.core.auto import chance_of_batch, chance_of_groups, trust
+from covshift.core.health import Health, judge
 from covshift.core.moments import Moments, merge, widen
 from covshift.core.places import Place
 from covshift.core.source import Source
@@ -140,6 +141,17 @@ class Policy:
             output: what the model returned, for `logits_of`; None after a layer that was called by itself.
         """
         return replace(memory, seen={**memory.seen, **seen} if self.carries else dict(seen))
+
+    def judge(self, memory: Memory, trust: Mapping[str, float], shift: Mapping[str, float]) -> Health:
+        """Return what the adapter does at the moment, and why.
+
+        Args:
+            memory: what is remembered.
+            trust: the weight of what each place has seen in the last pass, by path.
+            shift: how far each place is from its source, in standard deviations, by path.
+        """
+        images = max((moments.images for moments in memory.seen.values()), default=0.0)
+        return judge(images, trust, shift, classes=(), reset=False)
 
     def export(self, memory: Memory, source: Statistics) -> Statistics:
         """Return the state that users save and swap: what each layer has seen, or its source statistics."""

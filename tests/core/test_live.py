@@ -1,0 +1,184 @@
+"""`Live`: follows the shift and not the classes, notices a new domain, and leaves the model alone where it cannot tell."""
+
+import numpy as np
+import pytest
+import torch
+from networks import assert_same, images, snapshot, tiny
+from torch import Tensor, nn
+
+import covshift
+from covshift import Batch, CovshiftError, Live, Source, Statistics, Stream
+from covshift.core.classes import Regression, embed_classes
+from covshift.core.live import CHANGE
+
+CLASSES = 4
+
+
+class Colours(nn.Module):
+    """A network that tells four colours apart; each class has its own mean in the channels of every place."""
+
+    def __init__(self, norm: bool) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(CLASSES, CLASSES, 1, bias=False)
+        self.norm = nn.BatchNorm2d(CLASSES) if norm else nn.Identity()
+        self.head = nn.Linear(CLASSES, CLASSES, bias=False)
+        with torch.no_grad():
+            self.conv.weight.copy_(torch.eye(CLASSES)[:, :, None, None])
+            self.head.weight.copy_(6 * torch.eye(CLASSES))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.norm(self.conv(x)).mean((2, 3)))
+
+
+def colours(labels: np.ndarray, shift: float = 0.0, seed: int = 0) -> Tensor:
+    """Images of one colour, each with a tint of its own; a shift raises one channel, whose class is then overrated."""
+    generator = torch.Generator().manual_seed(seed)
+    tint = 0.35 * torch.randn(len(labels), CLASSES, 1, 1, generator=generator)
+    noise = 0.3 * torch.randn(len(labels), CLASSES, 4, 4, generator=generator)
+    return torch.eye(CLASSES)[labels][:, :, None, None] + tint + noise + shift * torch.eye(CLASSES)[0][:, None, None]
+
+
+LABELS = {
+    "shuffled": np.random.default_rng(0).permutation(np.repeat(np.arange(CLASSES), 60)),
+    "sorted": np.repeat(np.arange(CLASSES), 60),
+    "runs": np.repeat(np.random.default_rng(1).permutation(np.repeat(np.arange(CLASSES), 6)), 10),
+}
+
+
+def network(norm: bool) -> tuple[nn.Module, Source]:
+    model = Colours(norm).eval()
+    clean = colours(np.random.default_rng(2).integers(0, CLASSES, 400), seed=3)
+    return model, Source.measure(model, clean, places="norm" if norm else "conv")
+
+
+@torch.inference_mode()
+def errors(model: nn.Module, x: Tensor, labels: np.ndarray, size: int) -> float:
+    answers = torch.cat([model(batch).argmax(1) for batch in x.split(size)])
+    return (answers != torch.from_numpy(labels)).double().mean().item()
+
+
+@pytest.mark.parametrize("size", [1, 4])
+@pytest.mark.parametrize("norm", [True, False])
+@pytest.mark.parametrize("order", LABELS)
+def test_it_follows_the_shift_and_not_the_classes(order, norm, size):
+    model, source = network(norm)
+    before, labels = snapshot(model), LABELS[order]
+    shifted, clean = colours(labels, shift=0.9, seed=4), colours(labels, seed=5)
+    plain, plain_clean = errors(model, shifted, labels, size), errors(model, clean, labels, size)
+    with covshift.adapt(model, Live(), source=source) as adapter:
+        live = errors(model, shifted, labels, size)
+        assert adapter.health.state == "following"
+    with covshift.adapt(model, Live(), source=source):
+        live_clean = errors(model, clean, labels, size)
+    assert_same(before, model)
+    assert plain > 0.3
+    assert live < 0.55 * plain
+    assert live_clean <= plain_clean + 0.01
+
+
+def test_without_the_classes_a_sorted_stream_is_ruined():
+    """The network of these tests is one on which following everything does harm, so that they mean something."""
+    model, source = network(norm=False)
+    clean = colours(LABELS["sorted"], seed=5)
+    with covshift.adapt(model, Stream(prior=16, decay=0.99), source=source):
+        assert errors(model, clean, LABELS["sorted"], 4) > 0.2
+
+
+def test_clean_images_are_left_alone():
+    model, source = network(norm=True)
+    with covshift.adapt(model, Live(), source=source) as adapter:
+        assert adapter.health.why == "no images were seen yet"
+        with torch.inference_mode():
+            for batch in colours(LABELS["shuffled"], seed=6).split(1):
+                model(batch)
+        health = adapter.health
+    assert health.state == "holding"
+    assert health.images == pytest.approx(200 * (1 - (1 - 1 / 200) ** 240))
+    assert sum(health.classes) == pytest.approx(1)
+    assert repr(health).startswith("Health(state='holding', why='the images differ")
+
+
+def test_a_sudden_change_starts_anew():
+    model, source = network(norm=False)
+    labels = LABELS["shuffled"]
+    states = []
+    with covshift.adapt(model, Live(), source=source) as adapter, torch.inference_mode():
+        for shift in (0.0, 0.9, 0.0):
+            for batch in colours(labels, shift, seed=7).split(2):
+                model(batch)
+                states.append(adapter.health.state)
+    resets = [position for position, state in enumerate(states) if state == "reset"]
+    each = len(labels) // 2
+    assert len(resets) == 2
+    assert all(change <= reset < change + 10 for change, reset in zip((each, 2 * each), resets, strict=True))
+    assert CHANGE > 1
+
+
+@torch.inference_mode()
+def test_its_state_is_saved_and_swapped(tmp_path):
+    model, source = network(norm=True)
+    first, second = colours(LABELS["runs"], 1.2, seed=8), colours(LABELS["sorted"], 0.6, seed=9)
+    with covshift.adapt(model, Live(), source=source) as adapter:
+        for batch in first[:40].split(4):
+            model(batch)
+        adapter.state.save(tmp_path / "camera.safetensors")
+        want = model(first[40:44])
+        adapter.reset()
+        for batch in second[:40].split(4):
+            model(batch)
+        adapter.state = Statistics.load(tmp_path / "camera.safetensors")
+        torch.testing.assert_close(model(first[40:44]), want)
+
+
+@torch.inference_mode()
+def test_without_a_source_it_follows_what_the_layers_hold():
+    model, x = tiny(dtype=torch.float32), images(40, dtype=torch.float32)
+    before, plain = snapshot(model), model(x[:1])
+    with covshift.adapt(model, Live()) as adapter:
+        for image in (3 * x + 2).split(1):
+            answer = model(image)
+        assert adapter.health.state == "following"
+        assert answer.isfinite().all()
+    assert_same(before, model)
+    assert torch.equal(model(x[:1]), plain)
+
+
+def test_the_regression_is_that_of_least_squares():
+    """With many images and little ridge, class means are what the regression says they are."""
+    model, _ = network(norm=False)
+    labels = torch.arange(400) % CLASSES
+    output = 50.0 * nn.functional.one_hot(labels, CLASSES)
+    means = torch.randn(CLASSES, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    regression = Regression(embed_classes(model, output))
+    regression.add(output, {"place": (means[labels], means[labels].square())})
+    classes = regression.fit()
+    slopes = classes.slopes["place"]
+    fitted = means.mean(0) + (classes.embedding - classes.centre) @ slopes.mean
+    torch.testing.assert_close(fitted, means, rtol=0.2, atol=0.12)
+    assert slopes.unexplained.max() < 0.02 * means.var(0).max()
+
+
+def test_many_classes_are_embedded_by_the_classifier():
+    model = nn.Sequential(nn.Flatten(), nn.Linear(48, 100)).eval()
+    embedding = embed_classes(model, torch.zeros(2, 100))
+    assert embedding.shape == (100, 32)
+    assert embed_classes(nn.Sequential(nn.Flatten()), torch.zeros(2, 100)) is None
+    assert embed_classes(model, "no tensor") is None
+
+
+WRONG = {"memory": [1, 0, -3, "many", None, float("nan")], "prior": [-1, "auto", None]}
+
+
+@pytest.mark.parametrize(("name", "value"), [(name, value) for name in WRONG for value in WRONG[name]])
+def test_wrong_values_are_refused(name, value):
+    with pytest.raises(CovshiftError, match=f"expected {name}"):
+        Live(**{name: value})
+
+
+def test_health_of_other_policies():
+    model, source = network(norm=True)
+    with covshift.adapt(model, Batch(prior=16), source=source) as adapter, torch.inference_mode():
+        model(colours(LABELS["shuffled"][:16], 1.0))
+        assert adapter.health.state == "following"
+        assert adapter.health.trust == {"norm": pytest.approx(0.5)}
+        assert adapter.health.shift["norm"] > 0
