@@ -60,7 +60,7 @@ def compare(name: str, turns: int, folder: Path) -> None:
             },
             turns,
         )
-        ratios = "".join(f"{times[one] / times[two]:>14.2f}" for one, two in RATIOS)
+        ratios = "".join(f"{times[one] / times[two]:>16.2f}" for one, two in RATIOS)
         print(f"{name:<14}{size:>6}{1000 * times['eager']:>12.1f}{ratios}", flush=True)
     swaps = best_seconds(
         {
@@ -79,8 +79,8 @@ if __name__ == "__main__":
     parser.add_argument("--turns", type=int, default=5)
     options = parser.parse_args()
     print(f"onnxruntime, {SIDE} px, {torch.get_num_threads()} threads; times as fast as PyTorch")
-    heads = ("eager/folded", "/swappable", "adapt/adaptive")
-    print(f"{'':<14}{'batch':>6}{'eager ms':>12}" + "".join(f"{head:>14}" for head in heads))
+    heads = ("eager/folded", "eager/swappable", "adapt/adaptive")
+    print(f"{'':<14}{'batch':>6}{'eager ms':>12}" + "".join(f"{head:>16}" for head in heads))
     with tempfile.TemporaryDirectory() as made, torch.inference_mode():
         for network in ("resnet50", "mobilenet_v2"):
             compare(network, options.turns, Path(made))

@@ -74,6 +74,18 @@ def test_shifted_pictures_are_repaired_as_estimate_does(place, model, tmp_path):
     assert error(again, labelled) == after
 
 
+def test_a_network_without_statistics_is_repaired_by_a_source(place, tmp_path):
+    model = covshift.open_model(f"file:{place}/fused.pt?arch=py:stripes:fused")
+    labelled = covshift.open_data(f"folder:{place}/dark")
+    made = covshift.repair(model, labelled, source=covshift.open_data(f"npz:{place}/source.npz"), progress=False)
+    made.save(tmp_path / "r")
+    checked = repairs.check(tmp_path / "r", labelled)
+    assert checked.before == error(model, labelled)
+    assert checked.after < checked.before - 0.3
+    again = covshift.open_model(f"file:{tmp_path}/r/weights.safetensors?arch=py:stripes:fused")
+    assert error(again, labelled) == checked.after
+
+
 def test_the_folder_holds_what_the_card_says(place, model, tmp_path):
     made = covshift.repair(model, covshift.open_data(f"folder:{place}/dark"), progress=False)
     made.save(tmp_path / "r")

@@ -11,6 +11,7 @@ from torch import Tensor
 from covshift.core.calling import logits_of
 from covshift.core.estimate import estimate
 from covshift.core.identity import digest
+from covshift.core.source import Source
 from covshift.core.statistics import Statistics
 from covshift.core.wrappers import AnyModel, unwrap
 from covshift.data import Data
@@ -81,7 +82,8 @@ def repair(
     The model itself stays as it is: `apply` or `save` what is returned.
 
     Args:
-        model: what `open_model` returns, or any classifier in eval mode with layers that hold statistics.
+        model: what `open_model` returns, or any classifier in eval mode; one without layers that hold statistics
+            needs a `source`.
         target: images of the new domain: a loader of the model's input that gives the same images each time, uint8
             images, or what `open_data` returns.
         source: clean labelled images, as `open_data` returns them, or a `Predictor` that was fitted on such: the errors
@@ -93,8 +95,9 @@ def repair(
     """
     check_flags(force=force, skip_broken=skip_broken, progress=progress)
     batches = _batches(model, target, limit, skip_broken)
-    seen, half = _look(model, batches)
     learned, usual = _learn(model, source, limit, skip_broken, progress)
+    anchor = None if learned is None else learned.source
+    seen, half = _look(model, batches, anchor)
     samples = take_samples(model, batches, seen)
     if isinstance(target, Data) and target.among is not None:
         seen, half = seen.among(target.among), select(half, target.among)
@@ -103,7 +106,8 @@ def repair(
     verdict = judge(seen, half, forecast, clean=clean, usual=usual)
     images = len(seen.plain)
     exact = images <= _MOST_EXACT
-    patch = estimate(model, batches, exact=exact, progress=progress) if verdict.good or force else None
+    repairing = verdict.good or force
+    patch = estimate(model, batches, source=anchor, exact=exact, progress=progress) if repairing else None
     card = Card.of(
         verdict=verdict,
         seen=seen,
@@ -122,6 +126,7 @@ def repair(
 def _batches(model: AnyModel, target: Any, limit: int | None, skip_broken: bool) -> Iterable[Any]:
     """Return the images as batches that can be gone through several times."""
     if isinstance(target, Data):
+        _check_enough(min(len(target), limit or len(target)))
         return target.loader(model, batch_size=_BATCH, limit=limit, skip_broken=skip_broken)
     if limit is not None or skip_broken:
         raise CovshiftError("expected limit= and skip_broken= with data that open_data returns, got other images")
@@ -132,24 +137,29 @@ def _batches(model: AnyModel, target: Any, limit: int | None, skip_broken: bool)
     return target
 
 
-def _look(model: AnyModel, batches: Iterable[Any]) -> tuple[Observation, Tensor]:
+def _look(model: AnyModel, batches: Iterable[Any], anchor: Source | None) -> tuple[Observation, Tensor]:
     """Return the answers to the target before and after, and those with the first half of the layers adapted."""
     module = unwrap(model)
     if module.training:
         raise CovshiftError("the model is in training mode; call model.eval() first")
-    seen = observe(module, batches)
-    if len(seen.plain) < FEWEST:
-        raise CovshiftError(
-            f"expected at least {FEWEST} images to take statistics of, got {len(seen.plain)}; add more of the same kind"
-        )
-    layers = list(Statistics.of(module))
+    seen = observe(module, batches, anchor)
+    _check_enough(len(seen.plain))
+    layers = list(Statistics.of(module) if anchor is None else anchor.statistics)
     answers: dict[int, Tensor] = {}
 
     def keep(position: int, output: Any) -> None:
         answers[position] = logits_of(output).float().cpu()
 
-    estimate(module, batches, layers=layers[: (len(layers) + 1) // 2], collect=keep, progress=False)
+    first = layers[: (len(layers) + 1) // 2]
+    estimate(module, batches, source=anchor, layers=first, collect=keep, progress=False)
     return seen, torch.cat([answers[position] for position in sorted(answers)])
+
+
+def _check_enough(images: int) -> None:
+    if images < FEWEST:
+        raise CovshiftError(
+            f"expected at least {FEWEST} images to take statistics of, got {images}; add more of the same kind"
+        )
 
 
 def _learn(

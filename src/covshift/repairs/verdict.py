@@ -21,7 +21,7 @@ _LESS_SURE = 0.015
 _CHANGED = 0.03
 """Share of answers that adapting changes also where there is no shift."""
 
-_WORTH = 0.005
+_WORTH = 0.01
 """Smallest fall of the predicted error that is worth a repair."""
 
 _USUAL = 0.03
