@@ -70,6 +70,15 @@ def test_two_ranks_give_the_rows_of_one_process(here):
     assert by_cell("ranks") == by_cell("one")
 
 
+def test_ranks_share_the_source_of_anchored_methods(here):
+    methods = "none,full:anchored,batch:n=5,N=2,anchored,stream:n=5,N=4,anchored"
+    done = torchrun("--model", "py:nets:net", "--methods", methods, "--limit", "40", "--out", "ranks")
+    assert done.returncode == 0, done.stderr[-3000:]
+    run({**OPTIONS, **CHANGES, "methods": methods, "limit": 40, "batch_size": None}, "one", progress=False)
+    assert by_cell("ranks") == by_cell("one")
+    assert {row["source_images"] for row in by_cell("one").values() if "source" in row} == {13}
+
+
 # In a stream the other rank waits for statistics when one fails, and cannot be told.
 @pytest.mark.parametrize(
     ("model", "method", "words"),

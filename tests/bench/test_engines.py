@@ -84,6 +84,13 @@ def test_ray_gives_the_same_rows_though_a_worker_is_killed(here):
     assert by_cell("ray") == by_cell("local")
 
 
+def test_workers_get_the_source_of_anchored_methods(here):
+    options = {**OPTIONS, **CHANGES, "methods": "none,full:anchored,stream:N=4,anchored", "limit": 40}
+    run(options, "ray", progress=False, where=RAY)
+    run(options, "local", progress=False)
+    assert by_cell("ray") == by_cell("local")
+
+
 PLUGIN = """
 from dataclasses import dataclass
 

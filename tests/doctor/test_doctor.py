@@ -277,3 +277,11 @@ def test_the_run_is_left_as_it_was(here):
     examine_run(Path("out"))
     assert {path.name: path.read_bytes() for path in Path("out").iterdir()} == before
     assert len(Store(Path("out")).rows()) == 6
+
+
+def test_a_network_without_statistics_is_tried_anchored(here):
+    found = examine(FUSED, DATA, limit=200).findings["statistics"]
+    assert found.figures["images"] == 100
+    assert abs(found.figures["full:anchored"] - found.figures["none"]) < 0.1  # nothing has shifted
+    assert "anchored by half of the clean images" in found.text
+    assert found.remedy == "use anchored methods: `methods=none,full:anchored`"

@@ -185,3 +185,29 @@ def test_the_model_is_whole_after_an_error():
     with pytest.raises(RuntimeError):
         covariances(model, [images(4), images(4)[:, :2]], statistics=covshift.estimate(model, images(4)))
     assert_same(before, model)
+
+
+def test_distances_of_any_network_from_a_measured_source():
+    """A change of scale and offset behind the last place moves nothing; one of the images moves what POT says."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.GroupNorm(2, 8), nn.ReLU(), nn.Conv2d(8, 8, 3), nn.GroupNorm(4, 8))
+    clean, shifted = images(20), 2 * images(20, seed=1) + 1
+    source = covshift.Source.measure(model.double().eval(), clean)
+    target = covshift.estimate(model, shifted, source=source)
+    got = wasserstein(source, target)
+    assert got.layers.keys() == {"1", "4"}
+    assert got.layers == pytest.approx({path: pot(source.statistics, target, path) for path in got.layers}, rel=1e-7)
+    assert jeffrey(source, target).average > 0
+    same = covshift.estimate(model, clean, source=source)
+    assert wasserstein(source, same).average == pytest.approx(0, abs=1e-6)
+    assert covshift.shift.embed({"a": same, "b": target, "c": target.merge(same)}, source).keys() == {"a", "b", "c"}
+
+
+def test_covariances_take_back_what_an_anchored_estimate_has_folded():
+    model, x = tiny(), images(12)
+    places = [path for path, module in model.named_modules() if isinstance(module, nn.Conv2d)]
+    source = covshift.Source.measure(model, x, places=places)
+    target = covshift.estimate(model, 2 * x, source=source)
+    before = snapshot(model)
+    covariances(model, x, statistics=target)
+    assert_same(before, model)

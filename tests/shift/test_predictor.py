@@ -1,5 +1,7 @@
 """`Predictor`: on a small network that really classifies, against the labels that it is not shown."""
 
+import copy
+
 import numpy as np
 import pytest
 import torch
@@ -258,3 +260,29 @@ BAD = [
 def test_bad_input(call, message, trained, predictor):
     with pytest.raises(CovshiftError, match=message):
         call(trained, predictor)
+
+
+def test_any_network_is_predicted_with_a_source(trained, tmp_path):
+    """A network that holds no statistics is adapted by a source that is measured on the images to learn from."""
+    images, labels = digits()
+    model = copy.deepcopy(trained)
+    for place in (1, 4, 7):  # its BatchNorm folded, so that nothing is left to correct
+        conv, norm = model.body[place - 1], model.body[place]
+        model.body[place - 1] = nn.utils.fuse_conv_bn_eval(conv, norm)
+        model.body[place] = nn.Identity()
+    options = {"preprocess": prepare, "severities": (3, 5)}
+    fitted = Predictor.fit(model, images[FIT], labels[FIT], **options)
+    assert fitted.source.statistics.keys() == {"body.0", "body.3", "body.6"}
+    assert Predictor.fit(trained, images[FIT], labels[FIT], **options).source is None
+    shifted = covshift.corrupt(images[TEST], "contrast", 4, seed=1)
+    got = fitted.predict(shifted)
+    batch = prepare(shifted)
+    with torch.inference_mode():
+        plain = (model(batch).argmax(1) != labels[TEST]).double().mean().item()
+        with covshift.adapt(model, covshift.Batch(prior=0), source=fitted.source):
+            adapted = (model(batch).argmax(1) != labels[TEST]).double().mean().item()
+    assert got.plain.low <= plain <= got.plain.high
+    assert got.adapted.low <= adapted <= got.adapted.high
+    fitted.save(tmp_path / "kept")
+    kept = Predictor.load(tmp_path / "kept", model, preprocess=prepare)
+    assert kept.predict(shifted) == got

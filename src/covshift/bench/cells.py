@@ -13,6 +13,7 @@ class Work:
 
     def __init__(self, evaluator: Evaluator, settings: Settings) -> None:
         self.evaluator = evaluator
+        self._source = evaluator.source
         self._settings = settings
         self._images: ConditionImages | None = None
         self._target: Statistics | None = None
@@ -47,6 +48,8 @@ class Work:
             batch_size=evaluator.batch_size,
             device=evaluator.device.type,
             over_time=errors.over_time,
+            source=(settings.source or settings.data) if method.anchored else None,
+            source_images=round(self._source.statistics.images) if method.anchored and self._source else None,
         )
 
 

@@ -9,6 +9,7 @@ import torch
 from covshift.bench.evaluation import Evaluation, Score, Subject
 from covshift.bench.methods import Method
 from covshift.bench.results.answers import Answers
+from covshift.core.source import Source
 from covshift.core.statistics import Statistics
 from covshift.data.condition import CLEAN, SEQUENCE, Condition
 from covshift.data.selection import ConditionImages, Selection
@@ -36,6 +37,7 @@ class Evaluator:
         batch_size: the number of images that the model gets at once; a statistical batch may be smaller or larger.
         memory: the number of bytes for batches that wait for each other, where a statistical batch is larger.
         cuts: the places in a sequence of conditions at which to count errors anew.
+        source: what clean images look like inside of the model, for anchored methods.
         advance: called with the number of images that have just gone through the model.
     """
 
@@ -47,14 +49,16 @@ class Evaluator:
         batch_size: int,
         memory: float | None = None,
         cuts: Sequence[int] = (),
+        source: Source | None = None,
         advance: Callable[[int], None] = lambda images: None,
     ) -> None:
         self.model = model
         self.selection = selection
         self.batch_size = batch_size
+        self.source = source
         self._advance = advance
         self._cuts = cuts
-        self._subject = Subject(model, memory)
+        self._subject = Subject(model, memory, source)
         self.device = self._subject.device
 
     def images_in(self, condition: Condition) -> ConditionImages:

@@ -14,6 +14,7 @@ from covshift.bench.fold import Folding
 from covshift.bench.results.answers import Answers, in_steps
 from covshift.core.calling import device_of, logits_of
 from covshift.core.estimate import estimate
+from covshift.core.source import Source
 from covshift.core.statistics import Statistics
 from covshift.data.selection import ConditionImages, ImageBatch, Truth
 from covshift.models import Model
@@ -102,10 +103,12 @@ class Subject:
     Attributes:
         model: the model, on its device, in eval mode.
         memory: the number of bytes for batches that wait for each other, where a statistical batch exceeds a batch.
+        source: what clean images look like inside of the model, for anchored methods.
     """
 
     model: Model
     memory: float | None = None
+    source: Source | None = None
     _as_it_came: nn.Module | None = field(default=None, init=False)
 
     @cached_property
@@ -143,6 +146,7 @@ class Evaluation:
         images: the images of the condition, to be taken in batches.
         clean: a function that returns the clean images.
         batch_size: the number of images that the model gets at once; a statistical batch may be smaller or larger.
+        source: what clean images look like inside of the model, for `adapt`; None where no method of the run needs it.
         target: the statistics of the whole condition, once a method has estimated them.
     """
 
@@ -160,6 +164,7 @@ class Evaluation:
         self.images = images
         self.clean = clean
         self.batch_size = batch_size
+        self.source = subject.source
         self.target = target
         self._subject = subject
         self._score = score
@@ -189,9 +194,15 @@ class Evaluation:
                 folded = self._subject.folded(images, as_it_came=as_it_came)
             self._score.add(batch.truth, folded(images))
 
-    def run_whole(self, batches: Iterator[ImageBatch], prior: float) -> Statistics:
-        """Show batches to the model as one statistical batch, and return its statistics."""
-        return self._estimate(batches, prior, self._score.add)
+    def run_whole(self, batches: Iterator[ImageBatch], prior: float, *, anchored: bool = False) -> Statistics:
+        """Show batches to the model as one statistical batch, and return its statistics.
+
+        Args:
+            batches: the images.
+            prior: N, the number of images that the source counts for.
+            anchored: whether to correct to the measured source.
+        """
+        return self._estimate(batches, prior, self._score.add, self.source if anchored else None)
 
     def estimate_target(self) -> Statistics:
         """Return the statistics of the whole condition, without counting errors; they are estimated once."""
@@ -210,7 +221,11 @@ class Evaluation:
             source.apply(self.model.module)
 
     def _estimate(
-        self, batches: Iterator[ImageBatch], prior: float, collect: Callable[[Truth, Tensor, int], None]
+        self,
+        batches: Iterator[ImageBatch],
+        prior: float,
+        collect: Callable[[Truth, Tensor, int], None],
+        source: Source | None = None,
     ) -> Statistics:
         truths: list[Truth] = []
         places = [self._score.images]
@@ -224,6 +239,7 @@ class Evaluation:
         return estimate(
             self.model.module,
             inputs(),
+            source=source,
             prior=prior,
             memory=self._subject.memory,
             collect=lambda position, logits: collect(truths[position], logits, places[position]),

@@ -17,13 +17,15 @@ from covshift.bench.engines.local import LocalEngine
 from covshift.bench.engines.torchrun import RankEvaluator, check_alike, follow, is_first, joined, leading, own_device
 from covshift.bench.engines.where import HERE, Where
 from covshift.bench.evaluate import Evaluator
-from covshift.bench.methods import NONE
+from covshift.bench.methods import ANCHORED, FULL, NONE
 from covshift.bench.results.answers import ImageTable
 from covshift.bench.results.store import Run, Store, holds_a_run, watch
 from covshift.bench.screen import Screen
 from covshift.bench.settings import FREE, OF_A_SEQUENCE, PLANNED, Settings
+from covshift.bench.source import RunSource, source_of
 from covshift.core.finding import find_layers
 from covshift.core.ranks import has_ranks
+from covshift.core.source import Source
 from covshift.data import CLEAN, Condition, Data, open_data
 from covshift.data.selection import Selection, choose
 from covshift.data.sequences import stream, time_pieces
@@ -79,16 +81,18 @@ def run(
         settings = fit_to_data(settings, data, screen.say)
         model = open_model_of(settings)
         check_together(model, data, settings, where)
-        description = describe(settings, model, data)
+        model.module.to(choose_device(own_device(settings.device)))
+        source = source_of(settings, model, data, out)
+        description = describe(settings, model, data, source)
         if where.engine == "ray":
             from covshift.bench.engines.ray import RayEngine, cluster
 
             store = make_store(out, description, data, settings, extend=extend)
             images = len(choose(data.labels, limit=settings.limit))
             with cluster(where):
-                RayEngine(store, screen, settings, images, where, elsewhere).run()
+                RayEngine(store, screen, settings, images, where, elsewhere, source and source.source).run()
             return store
-        work = Work(make_evaluator(settings, model, data, screen), settings)
+        work = Work(make_evaluator(settings, model, data, screen, source=source and source.source), settings)
         if not is_first():
             follow(work)
             return Store(out)
@@ -186,14 +190,18 @@ def check_together(model: Model, data: Data, settings: Settings, where: Where = 
             raise CovshiftError("a sequence is one stream, which ranks cannot share; run it without torchrun")
         check_alike([model.digest, data.digest])
     model.check_classes(data.classes, data.uri)
-    if any(method.adapts for method in settings.all_methods):
+    if any(method.adapts and not method.anchored for method in settings.all_methods):
         try:
             find_layers(model.module)
         except CovshiftError as error:
-            raise CovshiftError(f"{error}; evaluate it with `methods={NONE}`") from error
+            raise CovshiftError(
+                f"{error}; evaluate it with `methods={NONE}`, or by anchored methods such as {FULL}:{ANCHORED}"
+            ) from error
 
 
-def make_evaluator(settings: Settings, model: Model, data: Data, screen: Screen, share: float = 1) -> Evaluator:
+def make_evaluator(
+    settings: Settings, model: Model, data: Data, screen: Screen, share: float = 1, source: Source | None = None
+) -> Evaluator:
     """Return an evaluator of the model on its device, which takes this share of the machine's memory."""
     device = choose_device(own_device(settings.device))
     if settings.threads is not None:
@@ -225,10 +233,12 @@ def make_evaluator(settings: Settings, model: Model, data: Data, screen: Screen,
         method.check(batch_size)
     kind = RankEvaluator if has_ranks() else Evaluator
     cuts = [piece.start for piece in time_pieces(settings.domains(len(indices)))][1:]
-    return kind(model, selection, batch_size=batch_size, memory=waiting, cuts=cuts, advance=screen.images)
+    return kind(
+        model, selection, batch_size=batch_size, memory=waiting, cuts=cuts, source=source, advance=screen.images
+    )
 
 
-def describe(settings: Settings, model: Model, data: Data) -> Run:
+def describe(settings: Settings, model: Model, data: Data, source: RunSource | None = None) -> Run:
     """Return what goes into `run.json`."""
     return Run(
         settings=settings,
@@ -244,6 +254,8 @@ def describe(settings: Settings, model: Model, data: Data) -> Run:
         data_images=len(data),
         data_remark=data.remark,
         imagenet=data.imagenet,
+        source_images=None if source is None else source.images,
+        source_digest=None if source is None else source.digest,
         versions={"python": platform.python_version(), **{name: version(name) for name in _VERSIONS}},
         revision=_revision(),
     )

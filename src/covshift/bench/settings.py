@@ -57,6 +57,9 @@ class Settings(BaseModel):
         grid: whether to add batches of n = 1 … 512 with N = 1 … 256 each.
         prior: N of `partial`, or "auto" for the N that each layer chooses for each batch; by default N is chosen on the
             holdout corruptions.
+        source: clean images to measure the source of anchored methods on, such as `folder:train`; labels are not used.
+            By default a random part of the run's own clean images that is never tested on.
+        source_limit: the number of images to measure it on.
         limit: the number of images in a random subset, balanced over the classes; None for all images.
         order: the order in which images come and form batches: shuffled, label, source, dirichlet:0.1 or runs:20.
         sequence: one stream through several conditions, without a reset: `continual`, `gradual`, `mixed`, `recurring`,
@@ -86,6 +89,8 @@ class Settings(BaseModel):
     methods: tuple[str, ...] = SCENARIOS
     grid: bool = False
     prior: Prior | None = None
+    source: str | None = None
+    source_limit: int = 500
     limit: int | None = None
     order: Order = "shuffled"
     sequence: tuple[str, ...] = ()
@@ -180,7 +185,7 @@ class Settings(BaseModel):
             return texts
         return list(dict.fromkeys(method.name for text in texts for method in parse_methods(text)))
 
-    @field_validator("batch_size", "limit", "threads")
+    @field_validator("batch_size", "limit", "source_limit", "threads")
     @classmethod
     def _above_zero(cls, value: int | None) -> int | None:
         if value is not None and value < 1:
@@ -281,7 +286,10 @@ class Settings(BaseModel):
                 words += ["--corruptions", group or ",".join(value) or _NO_CORRUPTION]
             else:
                 number = f"{value:.15g}" if isinstance(value, float) else f"{value}"
-                words += [f"--{name}", ",".join(map(str, value)) if isinstance(value, tuple) else number]
+                words += [
+                    f"--{name.replace('_', '-')}",
+                    ",".join(map(str, value)) if isinstance(value, tuple) else number,
+                ]
         return shlex.join([*words, "--out", out])
 
     @classmethod

@@ -22,6 +22,8 @@ def command(
     methods: settings.Methods = None,
     grid: settings.Grid = None,
     prior: settings.Prior = None,
+    source: settings.Source = None,
+    source_limit: settings.SourceLimit = None,
     plugins: settings.Plugins = None,
     extend: settings.Extend = False,
     answers: settings.Answers = None,

@@ -61,6 +61,19 @@ Prior = Annotated[
     ),
 ]
 Plugins = Annotated[list[str] | None, like(options.PLUGIN, rich_help_panel=_WHAT)]
+Source = Annotated[
+    str | None,
+    typer.Option(
+        metavar="DATA",
+        help="Clean images that anchored methods, such as full:anchored, are anchored by.",
+        show_default="a part of --data that is not tested on",
+        rich_help_panel=_WHAT,
+    ),
+]
+SourceLimit = Annotated[
+    int | None,
+    typer.Option(metavar="NUMBER", help="Number of images of the source.", show_default="500", rich_help_panel=_WHAT),
+]
 Extend = Annotated[
     bool, typer.Option("--extend", help="Add conditions and methods to the run in --out.", rich_help_panel=_WHAT)
 ]

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from covshift.bench.methods import FULL, NONE, parse_method
+from covshift.bench.methods import ANCHORED, FULL, NONE, parse_method
 from covshift.bench.results.metrics import Rate, rate
 from covshift.data import CLEAN
 from covshift.doctor.case import Case
@@ -66,11 +66,22 @@ def classes(case: Case) -> Finding | None:
 
 
 def statistics(case: Case) -> Finding | None:
-    """Check that the model holds statistics that can be adapted."""
+    """Check that the model holds statistics that can be adapted; if not, try it with a source measured on images."""
     if case.has_statistics:
         return None
-    text = f"the model holds no statistics of its training data: no method but {NONE} can be run"
-    return Finding("warning", text, f"use `methods={NONE}`, or a model with batch normalisation")
+    text = "the model holds no statistics of its training data"
+    anchored = None if case.condition != CLEAN or case.trial(right(case)).silent else case.anchored(right(case))
+    if anchored is None:
+        text += f": no method but {NONE} can be run"
+        return Finding("warning", text, f"use `methods={NONE}`, or a model with batch normalisation")
+    before, after = anchored
+    number = len(before.labels)
+    text += (
+        f"; anchored by half of the clean images, full adaptation takes the error on {number} others from "
+        f"{percent_text(before.error)} to {percent_text(after.error)}"
+    )
+    figures = {NONE: before.error, f"{FULL}:{ANCHORED}": after.error, "images": number}
+    return Finding("warning", text, f"use anchored methods: `methods={NONE},{FULL}:{ANCHORED}`", figures)
 
 
 def adaptation(case: Case) -> Finding | None:

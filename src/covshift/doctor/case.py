@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,7 +15,9 @@ from covshift.bench.results.metrics import Rate, rate
 from covshift.bench.results.store import Store
 from covshift.bench.settings import Settings
 from covshift.core.calling import logits_of
+from covshift.core.estimate import estimate
 from covshift.core.places import holds_statistics
+from covshift.core.source import Source
 from covshift.data import CLEAN, Condition
 from covshift.data.readable import Readable
 from covshift.data.selection import ConditionImages, Selection
@@ -109,14 +112,40 @@ class Case:
         predictions, labels = [], []
         with torch.inference_mode():
             for images, classes in self._inputs(form):
-                logits = logits_of(module(images))
-                answers = restrict(logits, self.data.among).argmax(1)
-                predictions.append(torch.where(logits.isfinite().all(1), answers, NO_CLASS).cpu().numpy())
+                predictions.append(self._answers(module(images)))
                 labels.append(classes)
                 self._advance(len(classes))
         if not labels:
             raise CovshiftError(f"none of the {len(self.selection)} images examined in {self.data.uri} can be read")
         return Trial(np.concatenate(predictions), np.concatenate(labels))
+
+    def anchored(self, form: InputFormat) -> tuple[Trial, Trial] | None:
+        """Return the answers to every second image, as they are and fully adapted, with the others as source.
+
+        Returns:
+            None where there are too few images, or no place in the model where it could be adapted.
+        """
+        module = self._seeing(form).module
+        halves = [(images[::2], images[1::2], classes[1::2]) for images, classes in self._inputs(form)]
+        tested = [(images, classes) for _, images, classes in halves if len(images)]
+        outputs: dict[int, Any] = {}
+        try:
+            source = Source.measure(module, [clean for clean, _, _ in halves], progress=False)
+            inputs = [images for images, _ in tested]
+            estimate(module, inputs, source=source, collect=outputs.__setitem__, progress=False)
+        except CovshiftError:
+            return None
+        labels = np.concatenate([classes for _, classes in tested])
+        with torch.inference_mode():
+            before = np.concatenate([self._answers(module(images)) for images, _ in tested])
+        after = np.concatenate([self._answers(outputs[position]) for position in range(len(tested))])
+        return Trial(before, labels), Trial(after, labels)
+
+    def _answers(self, output: Any) -> np.ndarray:
+        """Return the class that each output of the model names."""
+        logits = logits_of(output)
+        answers = restrict(logits, self.data.among).argmax(1)
+        return torch.where(logits.isfinite().all(1), answers, NO_CLASS).cpu().numpy()
 
     def _inputs(self, form: InputFormat) -> Iterator[tuple[Tensor, np.ndarray]]:
         preprocess = self._seeing(form).preprocess

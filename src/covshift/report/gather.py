@@ -7,7 +7,7 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
-from covshift.bench.methods import FULL, NONE, PARTIAL, SCENARIOS, BatchMethod, Prior, stored_method
+from covshift.bench.methods import ANCHORED, FULL, NONE, PARTIAL, SCENARIOS, BatchMethod, Prior, stored_method
 from covshift.bench.results.book import AnswerBook
 from covshift.bench.results.difference import Difference, difference, mean_difference
 from covshift.bench.results.metrics import AS_PUBLISHED, Baseline, Rate, mce, mean_rate, rate
@@ -118,14 +118,18 @@ class Result:
         return self.adapted_in(self.shared)
 
     def adapted_in(self, conditions: Sequence[Condition]) -> str | None:
-        """Return the method that stands for adaptation: full, else partial, else the last one that adapts."""
+        """Return the method that stands for adaptation: full, else partial, else the last one that adapts.
+
+        An anchored one stands for it where there is no other of its kind.
+        """
         usable = [name for name in self.methods if stored_method(name).repairs and self.mean(name, conditions)]
-        return next((name for name in (FULL, PARTIAL) if name in usable), usable[-1] if usable else None)
+        first = (FULL, f"{FULL}:{ANCHORED}", PARTIAL, f"{PARTIAL}:{ANCHORED}")
+        return next((name for name in first if name in usable), usable[-1] if usable else None)
 
     @property
     def adaptable(self) -> bool:
         """Whether the model is known to hold statistics: other methods than `none` take them."""
-        return any(method.adapts for method in self.run.settings.all_methods)
+        return any(method.adapts and not method.anchored for method in self.run.settings.all_methods)
 
     @cached_property
     def prior(self) -> Prior | None:

@@ -90,9 +90,11 @@ class Engine(ABC):
         wanted = {cell.name for condition in self._plan.holdout for cell in self._plan.cells(condition)}
         rows = {row.cell: row for row in [*self._elsewhere(), *self._store.rows()]}
         if wanted <= rows.keys():
-            prior = choose_prior([rows[name] for name in wanted], weighted=self._store.run.imagenet)
-            check_chosen(list(rows.values()), {method.name for method in self._plan.chosen}, prior)
-            self._chosen = [method.with_prior(prior) for method in self._plan.chosen]
+            tried = [rows[name] for name in wanted]
+            for method in self._plan.chosen:
+                prior = choose_prior(tried, weighted=self._store.run.imagenet, anchored=method.anchored)
+                check_chosen(list(rows.values()), {method.name}, prior)
+                self._chosen.append(method.with_prior(prior))
             self._file_chosen()
 
     def _file_chosen(self) -> None:

@@ -22,6 +22,7 @@ from covshift.bench.plan import Cell
 from covshift.bench.results.store import Row, Store
 from covshift.bench.screen import Screen
 from covshift.bench.settings import Settings
+from covshift.core.source import Source
 from covshift.data.condition import Condition
 from covshift.support.errors import CovshiftError, plural
 
@@ -104,6 +105,7 @@ class RayEngine(Engine):
         images: the number of images in a condition.
         where: the number of workers, the resources of each, and the shard.
         elsewhere: a function that returns the rows that other shards have by now.
+        source: what clean images look like inside of the model, for anchored methods.
     """
 
     def __init__(
@@ -114,11 +116,14 @@ class RayEngine(Engine):
         images: int,
         where: Where,
         elsewhere: Callable[[], list[Row]] = list,
+        source: Source | None = None,
     ) -> None:
         super().__init__(store, screen, images, where.shard, elsewhere)
         run = store.run
         environment = {name: value for name, value in os.environ.items() if name.startswith("COVSHIFT_")}
-        self._job = WorkerSetup(settings, run.model_digest, run.data_digest, str(Path.cwd()), environment, where)
+        self._job = WorkerSetup(
+            settings, run.model_digest, run.data_digest, str(Path.cwd()), environment, where, source
+        )
         self._failed: dict[str, Failure] = {}
         self._pool: WorkerPool | None = None
 

@@ -10,6 +10,7 @@ from covshift.bench.engines.where import Where
 from covshift.bench.plan import Cell
 from covshift.bench.results.store import Finished
 from covshift.bench.settings import Settings
+from covshift.core.source import Source
 from covshift.support.errors import CovshiftError
 
 
@@ -23,6 +24,7 @@ class WorkerSetup:
         folder: the folder that relative paths in the settings start from.
         environment: the environment variables that name the folders of covshift's files.
         where: the resources of a worker.
+        source: what clean images look like inside of the model, for anchored methods.
     """
 
     settings: Settings
@@ -31,6 +33,7 @@ class WorkerSetup:
     folder: str
     environment: dict[str, str]
     where: Where
+    source: Source | None = None
 
     @property
     def own_settings(self) -> Settings:
@@ -83,7 +86,7 @@ class Worker:
                     "they must be the same on every machine"
                 )
         settings = job.own_settings
-        self._work = Work(make_evaluator(settings, model, data, Screen(False), share), settings)
+        self._work = Work(make_evaluator(settings, model, data, Screen(False), share, job.source), settings)
 
     def greet(self) -> None:
         """Do nothing: the call returns when the worker is alive."""

@@ -1,6 +1,6 @@
 """The methods that a benchmark compares, and how they are written."""
 
-from covshift.bench.methods.base import Method, Prior, value_text
+from covshift.bench.methods.base import ANCHORED, Method, Prior, value_text
 from covshift.bench.methods.batches import BatchMethod, Full, Partial, batch, grid
 from covshift.bench.methods.names import (
     FULL,
@@ -21,6 +21,7 @@ from covshift.bench.methods.reverse import Reverse
 from covshift.bench.methods.rivals import RivalMethod
 
 __all__ = [
+    "ANCHORED",
     "FULL",
     "GRID_IMAGES",
     "GRID_PRIORS",

@@ -2,8 +2,8 @@
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from inspect import get_annotations
 from typing import Any, ClassVar, Literal, Self, get_args, get_type_hints
 
@@ -15,6 +15,9 @@ Prior = float | Literal["auto"]
 """N, how many images the source statistics count for; "auto" where each layer weighs what it sees by itself."""
 
 EXAMPLE = "batch:n=8,N=16"
+ANCHORED = "anchored"
+"""The word behind a method's name by which it corrects to a measured source."""
+
 REGISTERED: dict[str, Any] = {}
 """All methods by name: a subclass of `Method`, a rival, or the function that makes the policy of a `PolicyMethod`."""
 
@@ -33,7 +36,9 @@ class Method(ABC):
     Attributes:
         n: number of images in a statistical batch; None for all.
         prior: N of the source statistics; None where it has none, or where N is still to be chosen.
+        anchored: whether it corrects to a source that was measured on clean images, which any network can have.
         word: the name that it is registered under; `register` sets it.
+        can_be_anchored: whether a user may write `anchored` behind its name.
         adapts: whether it changes statistics, so that the model has to have some.
         needs_clean: whether it is evaluated on the clean images, whatever the condition; then its error does not
             compare with those of other methods.
@@ -42,11 +47,13 @@ class Method(ABC):
 
     word: ClassVar[str] = ""
     adapts: ClassVar[bool] = True
+    can_be_anchored: ClassVar[bool] = False
     needs_clean: ClassVar[bool] = False
     runs_late: ClassVar[bool] = False
 
     n: int | None = None
     prior: Prior | None = None
+    anchored: bool = field(default=False, kw_only=True, repr=False)
 
     @abstractmethod
     def run(self, on: Evaluation) -> None:
@@ -56,8 +63,12 @@ class Method(ABC):
     def name(self) -> str:
         """The text that a user writes for the method, and that results are stored under."""
         values = {key: getattr(self, name) for key, name in self.takes().items()}
-        written = ",".join(f"{key}={value_text(value)}" for key, value in values.items() if value is not None)
-        return f"{self.word}:{written}" if written else self.word
+        return self.with_values(self.word, {key: value for key, value in values.items() if value is not None})
+
+    def with_values(self, word: str, values: Mapping[str, object]) -> str:
+        """Return a name with the values behind it and, where it is anchored, that word."""
+        parts = [f"{key}={value_text(value)}" for key, value in values.items()] + [ANCHORED] * self.anchored
+        return f"{word}:{','.join(parts)}" if parts else word
 
     @property
     def repairs(self) -> bool:

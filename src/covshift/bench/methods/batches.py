@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import ClassVar, Self
 
 from covshift.bench.evaluation import Evaluation
 from covshift.bench.methods.base import EXAMPLE, Method, Prior
@@ -19,6 +19,8 @@ class BatchMethod(Method):
     >>> BatchMethod(8, 16.0).name
     'batch:n=8,N=16'
     """
+
+    can_be_anchored: ClassVar[bool] = True
 
     n: int | None = None
     prior: Prior | None = PARTIAL_PRIOR
@@ -47,11 +49,11 @@ class BatchMethod(Method):
             assert self.prior != "auto"
             pieces = on.images.pieces(self.n, on.batch_size) if self.n else [on.images.batches(on.batch_size)]
             for batches in pieces:
-                on.run_whole(batches, self.prior or 0)
+                on.run_whole(batches, self.prior or 0, anchored=self.anchored)
             return
         size = on.batch_size // self.n * self.n
         policy = Batch(self.prior or 0, None if size == self.n else self.n, sync=False)
-        with adapt(on.model.module, policy):
+        with adapt(on.model.module, policy, source=on.source if self.anchored else None):
             on.run(on.images.batches(size))
 
 
@@ -78,12 +80,14 @@ class Partial(BatchMethod):
 
     def candidates(self, priors: Sequence[float]) -> list[Method]:
         """Return `batch` with as many images and each of these N."""
-        return [batch(self.n or 1, prior) for prior in priors]
+        return [replace(batch(self.n or 1, prior), anchored=self.anchored) for prior in priors]
 
 
 @dataclass(frozen=True)
 class Full(Method):
     """The paper's full adaptation: statistics of the whole condition."""
+
+    can_be_anchored: ClassVar[bool] = True
 
     prior: Prior | None = 0.0
 
@@ -94,7 +98,9 @@ class Full(Method):
 
     def run(self, on: Evaluation) -> None:
         """Adapt to all images of the condition as one statistical batch."""
-        on.target = on.run_whole(on.images.batches(on.batch_size), 0)
+        target = on.run_whole(on.images.batches(on.batch_size), 0, anchored=self.anchored)
+        if not self.anchored:
+            on.target = target
 
 
 def batch(n: int, prior: Prior) -> BatchMethod:

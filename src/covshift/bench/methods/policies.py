@@ -3,10 +3,10 @@
 from abc import abstractmethod
 from copy import copy
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from covshift.bench.evaluation import Evaluation
-from covshift.bench.methods.base import REGISTERED, Method, Prior, as_number, value_text
+from covshift.bench.methods.base import REGISTERED, Method, Prior, as_number
 from covshift.bench.methods.names import PARTIAL_PRIOR
 from covshift.core.adapter import adapt
 from covshift.core.policies import Stream, check_policy
@@ -16,6 +16,8 @@ from covshift.support.errors import CovshiftError, is_number
 
 class FollowingMethod(Method):
     """Statistics that follow the images, n at a time; a subclass says by which policy."""
+
+    can_be_anchored: ClassVar[bool] = True
 
     @abstractmethod
     def policy(self) -> Any:
@@ -30,7 +32,7 @@ class FollowingMethod(Method):
         n, policy = self.n or 1, copy(self.policy())
         # Where n images do not go round, one rank has all of them, and the others have no statistics to wait for.
         object.__setattr__(policy, "sync", on.images.spread(n))
-        with adapt(on.model.module, policy):
+        with adapt(on.model.module, policy, source=on.source if self.anchored else None):
             on.run(on.images.in_turn(n))
 
 
@@ -65,8 +67,7 @@ class PolicyMethod(FollowingMethod):
     @property
     def name(self) -> str:
         """The registered name, n and the values."""
-        pairs = (("n", self.n), *self.values)
-        return f"{self.registered}:" + ",".join(f"{key}={value_text(value)}" for key, value in pairs)
+        return self.with_values(self.registered, dict([("n", self.n), *self.values]))
 
     def policy(self) -> Any:
         """Return what the registered function makes of the values."""

@@ -2,12 +2,12 @@
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar, overload
 
 from covshift.bench.evaluation import Evaluation
-from covshift.bench.methods.base import EXAMPLE, REGISTERED, Method
+from covshift.bench.methods.base import ANCHORED, EXAMPLE, REGISTERED, Method
 from covshift.bench.methods.batches import BatchMethod, Full, Partial
 from covshift.bench.methods.names import FULL, NONE, PARTIAL, REVERSE
 from covshift.bench.methods.plain import NoAdaptation
@@ -93,7 +93,7 @@ def parse_methods(text: str) -> list[Method]:
     ['none', 'batch:n=8,N=16', 'full']
     """
     # A comma also separates what belongs to one method; only before a word without "=" does the next one begin.
-    return [parse_method(part) for part in re.split(r",(?!\s*\w+\s*=)", text)]
+    return [parse_method(part) for part in re.split(rf",(?!\s*(?:\w+\s*=|{ANCHORED}\b))", text)]
 
 
 def parse_method(text: str) -> Method:
@@ -101,15 +101,25 @@ def parse_method(text: str) -> Method:
 
     >>> parse_method("stream:N=4")
     StreamMethod(n=1, prior=4.0, decay=None)
+    >>> parse_method("stream:N=4,anchored").name
+    'stream:n=1,N=4,anchored'
     """
     name, _, rest = text.strip().partition(":")
     if name not in REGISTERED:
         raise unregistered("method", name, REGISTERED)
-    what, given = REGISTERED[name], _given(text, rest)
-    if _is_method(what):
-        method: Method = what.parse(text, given)
+    words = [word.strip() for word in rest.split(",")]
+    what, given = REGISTERED[name], _given(text, [word for word in words if word != ANCHORED])
+    method: Method = (
+        what.parse(text, given)
+        if _is_method(what)
+        else (RivalMethod if name in RIVALS else PolicyMethod).read(name, text, given)
+    )
+    if ANCHORED not in words:
         return method
-    return (RivalMethod if name in RIVALS else PolicyMethod).read(name, text, given)
+    if not method.can_be_anchored:
+        able = ", ".join(each for each, kind in _BUILTIN.items() if kind.can_be_anchored)
+        raise CovshiftError(f"method {name!r} cannot be anchored; {able} and registered policies can")
+    return replace(method, anchored=True)
 
 
 @dataclass(frozen=True)
@@ -135,9 +145,9 @@ def stored_method(text: str) -> Method:
     return parse_method(text) if text.partition(":")[0] in REGISTERED else Unregistered(written=text)
 
 
-def _given(text: str, rest: str) -> dict[str, str]:
+def _given(text: str, parts: list[str]) -> dict[str, str]:
     given = {}
-    for part in filter(None, rest.split(",")):
+    for part in filter(None, parts):
         key, equals, value = (piece.strip() for piece in part.partition("="))
         if not equals:
             raise CovshiftError(f"expected a method such as {EXAMPLE}, got {text!r}")

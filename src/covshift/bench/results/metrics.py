@@ -3,6 +3,7 @@
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import NamedTuple
 
 from covshift.bench.methods import NONE, PARTIAL_IMAGES, PRIORS, batch
@@ -143,14 +144,15 @@ def baseline_of(rows: Iterable[Row], name: str) -> Baseline:
     return Baseline(name, errors.get(CLEAN), found)
 
 
-def choose_prior(rows: Iterable[Row], *, weighted: bool) -> float:
+def choose_prior(rows: Iterable[Row], *, weighted: bool, anchored: bool = False) -> float:
     """Return the N of 1, 2, 4 … 1024 that is best on the holdout corruptions, for batches of 8 images.
 
     Args:
         rows: of `batch:n=8,N=…` in conditions of holdout corruptions; others are passed over.
         weighted: by AlexNet's errors, as the paper does for ImageNet; else each condition counts the same.
+        anchored: whether to choose N for batches that are corrected to a measured source.
     """
-    methods = {batch(PARTIAL_IMAGES, prior).name: prior for prior in PRIORS}
+    methods = {replace(batch(PARTIAL_IMAGES, prior), anchored=anchored).name: prior for prior in PRIORS}
     totals: dict[float, list[float]] = defaultdict(list)
     for row in rows:
         if row.method in methods and row.corruption in names("holdout"):

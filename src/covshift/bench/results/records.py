@@ -37,7 +37,8 @@ class Row(BaseModel):
     """A finished cell: the method and condition that were run, and the errors.
 
     `over_time` is the number of errors in each piece of a sequence, as `Run.time_pieces` cuts it; None elsewhere.
-    `answers` is where the answers to each image are; None where they are not kept.
+    `answers` is where the answers to each image are; None where they are not kept. `source` is what an anchored method
+    was anchored by, and `source_images` the number of its images; None for other methods.
     """
 
     model_config = ConfigDict(frozen=True, ser_json_inf_nan="strings")
@@ -62,12 +63,14 @@ class Row(BaseModel):
     device: str | None = None
     over_time: tuple[int, ...] | None = None
     answers: Block | None = None
+    source: str | None = None
+    source_images: int | None = None
 
     @model_serializer(mode="wrap")
     def _without_what_it_lacks(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """Leave out what only some rows have, so that others stay as they always were."""
         written: dict[str, Any] = write(self)
-        for name in ("over_time", "answers"):
+        for name in ("over_time", "answers", "source", "source_images"):
             if getattr(self, name) is None:
                 written.pop(name, None)
         return written
@@ -108,6 +111,8 @@ class Run(BaseModel):
     data_images: int
     data_remark: str = ""
     imagenet: bool
+    source_images: int | None = None
+    source_digest: str | None = None
     versions: dict[str, str]
     revision: str | None = None
 

@@ -13,6 +13,8 @@ def check_same(folder: Path, held: Run, new: Run, extend: bool) -> None:
     """Raise a `CovshiftError` where rows of the two runs would not belong together."""
     check_settings(folder, held.settings, new.settings, extend)
     _check_values(folder, {name: (getattr(held, name), getattr(new, name)) for name in ("data_digest", "preprocess")})
+    if held.source_digest is not None and new.source_digest is not None:
+        _check_values(folder, {"source_digest": (held.source_digest, new.source_digest)})
     if held.model_digest != new.model_digest:
         raise CovshiftError(
             f"{folder} holds a run of other weights (model_digest differs); does the model have the same each time it "

@@ -85,6 +85,8 @@ class Store:
         """Return what the folder's run is when `run` resumes it."""
         check_same(self.folder, self.run, run, extend)
         known = {name: getattr(run, name) for name in ("model_family", "model_norm", "model_pretraining")}
+        if run.source_digest is not None:
+            known |= {name: getattr(run, name) for name in ("source_digest", "source_images")}
         if not extend:
             return self.run.model_copy(update=known)
         settings = join_settings(self.run.settings, run.settings)

@@ -8,7 +8,7 @@ from covshift.bench.methods import NONE
 from covshift.report.criterion import Criterion, uneven, with_notes
 from covshift.report.figure import Datum, data, figure, legend, palette, shapes
 from covshift.report.gather import Result
-from covshift.report.naming import family, norm, pretraining, without_norm
+from covshift.report.naming import WITHOUT, family, norm, pretraining, without_norm
 from covshift.report.parts import Gap, Part, Section
 from covshift.report.sections.distances import MEASURE
 from covshift.support.errors import plural
@@ -103,18 +103,24 @@ def _pairs(rows: Sequence[Datum], field: str, title: str, criterion: Criterion) 
 
 
 def norms(results: Sequence[Result], criterion: Criterion) -> Table | Gap:
-    """Return Fixup, GroupNorm, batch norm and adapted batch norm of the same architectures."""
+    """Return Fixup, GroupNorm, batch norm and adapted batch norm of the same architectures.
+
+    Networks that hold no statistics have a column, and a line, of their own where they were adapted by a source.
+    """
     title = f"{criterion.name.capitalize()} in % by normalisation"
     groups: dict[str, dict[str, Result]] = {}
     for result in results:
         groups.setdefault(without_norm(result), {}).setdefault(norm(result), result)
     lines = []
-    compared = {name: group for name, group in groups.items() if len(group) > 1}
+    anchored = {
+        kind for group in groups.values() for kind in group if kind in WITHOUT and criterion.adapted(group[kind])
+    }
+    compared = {name: group for name, group in groups.items() if len(group) > 1 or anchored & group.keys()}
+    kinds = ["Fixup", "GN", *(["LN"] if "LN" in anchored else []), "BN"]
     for name, group in compared.items():
-        columns: list[tuple[str, str]] = [("Fixup", NONE), ("GN", NONE), ("BN", NONE)]
-        values = [criterion.of(group[kind], method) if kind in group else None for kind, method in columns]
-        batch_norm = group.get("BN")
-        values.append(criterion.adapted(batch_norm) if batch_norm else None)
+        values = [criterion.of(group[kind], NONE) if kind in group else None for kind in kinds]
+        adapted = [kind for kind in kinds if kind == "BN" or kind in anchored]
+        values += [criterion.adapted(group[kind]) if kind in group else None for kind in adapted]
         least = min((value for value in values if value is not None), default=None)
         cells = [TableCell(value, strong=value is not None and value == least) for value in values]
         lines.append((TableCell(name), *cells))
@@ -126,7 +132,8 @@ def norms(results: Sequence[Result], criterion: Criterion) -> Table | Gap:
             "covshift bench run --model builtin:resnet20-gn --data builtin:cifar10 --methods none --out runs/gn",
         )
     notes = tuple(note for group in compared.values() for note in uneven(list(group.values())))
-    return Table("norms", title, ("model", "Fixup", "GN", "BN", "BN, adapted"), tuple(lines), notes)
+    columns = ("model", *kinds, *(f"{kind}, adapted" for kind in kinds if kind == "BN" or kind in anchored))
+    return Table("norms", title, columns, tuple(lines), notes)
 
 
 def special(results: Sequence[Result], criterion: Criterion) -> list[Table | Gap]:
