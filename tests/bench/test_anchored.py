@@ -41,6 +41,7 @@ def here(tmp_path, monkeypatch) -> Path:
     [
         ("full:anchored", ["full:anchored"]),
         ("none,full:anchored,partial", ["none", "full:anchored", "partial"]),
+        ("live:n=4,anchored,live", ["live:n=4,memory=200,anchored", "live:n=1,memory=200"]),
         ("stream:n=1,N=16,anchored,full", ["stream:n=1,N=16,anchored", "full"]),
         ("batch:anchored,n=4", ["batch:n=4,N=16,anchored"]),
         ("partial:anchored,partial", ["partial:anchored", "partial"]),

@@ -121,6 +121,7 @@ def test_weights_are_alexnets():
         ("batch:n=8,M=1", "takes no M"),
         ("none:n=3", "takes no n"),
         ("stream:decay=2", "expected decay to be a factor"),
+        ("live:memory=1", "expected memory to be a number of images above 1"),
         ("", "unknown method"),
     ],
 )

@@ -1,4 +1,4 @@
-"""`Live`: follows the shift and not the classes, notices a new domain, and leaves the model alone where it cannot tell."""
+"""`Live`: follows the shift and not the classes, notices a new domain, and holds still where it cannot tell."""
 
 import numpy as np
 import pytest

@@ -9,6 +9,7 @@ from covshift.bench.evaluation import Evaluation
 from covshift.bench.methods.base import REGISTERED, Method, Prior, as_number
 from covshift.bench.methods.names import PARTIAL_PRIOR
 from covshift.core.adapter import adapt
+from covshift.core.live import Live
 from covshift.core.policies import Stream, check_policy
 from covshift.data.selection import ConditionImages
 from covshift.support.errors import CovshiftError, is_number
@@ -54,6 +55,25 @@ class StreamMethod(FollowingMethod):
     def policy(self) -> Stream:
         """Return the stream."""
         return Stream(self.prior, self.decay)  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True)
+class LiveMethod(FollowingMethod):
+    """A stream that is followed as `covshift.Live` does it.
+
+    >>> LiveMethod(n=4, anchored=True).name
+    'live:n=4,memory=200,anchored'
+    """
+
+    n: int | None = 1
+    memory: float = 200
+
+    def __post_init__(self) -> None:
+        self.policy()  # complains about values that it cannot work with
+
+    def policy(self) -> Live:
+        """Return the policy."""
+        return Live(self.memory)
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from covshift.bench.methods.base import ANCHORED, EXAMPLE, REGISTERED, Method
 from covshift.bench.methods.batches import BatchMethod, Full, Partial
 from covshift.bench.methods.names import FULL, NONE, PARTIAL, REVERSE
 from covshift.bench.methods.plain import NoAdaptation
-from covshift.bench.methods.policies import PolicyMethod, StreamMethod
+from covshift.bench.methods.policies import LiveMethod, PolicyMethod, StreamMethod
 from covshift.bench.methods.reverse import Reverse
 from covshift.bench.methods.rivals import RivalMethod
 from covshift.rivals import RIVALS
@@ -27,6 +27,7 @@ _BUILTIN: dict[str, type[Method]] = {
     REVERSE: Reverse,
     "batch": BatchMethod,
     "stream": StreamMethod,
+    "live": LiveMethod,
 }
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 
