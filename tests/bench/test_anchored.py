@@ -55,7 +55,7 @@ def test_how_anchored_methods_are_written(text, names):
 
 @pytest.mark.parametrize("text", ["none:anchored", "reverse:anchored", "lame:anchored"])
 def test_what_cannot_be_anchored(text):
-    with pytest.raises(CovshiftError, match="cannot be anchored; partial, full, batch, stream and"):
+    with pytest.raises(CovshiftError, match="cannot be anchored; partial, full, batch, stream, live and"):
         parse_method(text)
 
 
