@@ -168,6 +168,30 @@ def test_normalisations_stand_side_by_side(tmp_path):
     assert table.lines[0][0].text == "resnet20"
     assert all(cell.text for cell in table.lines[0])
     assert isinstance(architectures.norms(plain, criterion(plain)), Gap)
+    assert table.columns == ("model", "Fixup", "GN", "BN", "BN, adapted")
+
+
+def test_networks_without_statistics_that_were_anchored_have_columns_and_lines(tmp_path):
+    plain = results(tmp_path, "resnet20", model="builtin:resnet20")
+    methods = "none,full:anchored,stream:n=1,N=16,anchored"
+    others = [
+        *results(tmp_path, "gn", model="builtin:resnet20-gn", methods=methods),
+        *results(tmp_path, "f", model="builtin:resnet20-fixup", methods="none"),
+    ]
+    results(tmp_path, "vit", model="torchvision:vit_b_16", methods=methods)
+    held = tmp_path / "vit" / "run.json"
+    held.write_text(held.read_text().replace('"model_norm": ""', '"model_norm": "layer"'))
+    others += gather([held.parent]).results
+    table = architectures.norms([*plain, *others], criterion(plain))
+    assert isinstance(table, Table)
+    assert table.columns == ("model", "Fixup", "GN", "LN", "BN", "GN, adapted", "LN, adapted", "BN, adapted")
+    lines = {line[0].text: dict(zip(table.columns, line, strict=True)) for line in table.lines}
+    assert lines.keys() == {"resnet20", "vit_b_16"}
+    (gn,) = (result for result in others if result.name == "gn")
+    assert gn.adapted == "full:anchored"
+    assert not gn.adaptable
+    assert lines["resnet20"]["GN, adapted"].text == f"{100 * gn.mean('full:anchored').value:.1f}"
+    assert lines["vit_b_16"]["LN, adapted"].text
 
 
 @pytest.mark.parametrize(

@@ -120,7 +120,7 @@ class Run(BaseModel):
     def _of_old(self) -> Self:
         """Guess what old runs did not record."""
         if not self.model_family:
-            adapted = any(method.adapts for method in self.settings.all_methods)
+            adapted = any(method.adapts and not method.anchored for method in self.settings.all_methods)
             guessed = guess(self.settings.model, adapted=adapted)
             # The model is frozen for users; here it is being made.
             object.__setattr__(self, "model_family", guessed.family)
