@@ -229,4 +229,4 @@ def test_the_command_that_measures_is_about_all_runs(tmp_path, monkeypatch):
     monkeypatch.setattr("covshift.report.page.vega", lambda: "")
     runs = [make_run(tmp_path / name, **SMALL) for name in ("a", "b")]
     page = report(runs, tmp_path / "out", images=False, files=False).read_text()
-    assert f"<pre>covshift report {runs[0]} {runs[1]} --out {tmp_path / 'out'} --measure 1000</pre>" in page
+    assert f"<code>covshift report {runs[0]} {runs[1]} --out {tmp_path / 'out'} --measure 1000</code>" in page

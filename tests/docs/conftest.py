@@ -24,7 +24,8 @@ def place(tmp_path, monkeypatch):
     shutil.copytree(ROOT / "docs" / "assets", tmp_path / "docs" / "assets")
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.delitem(sys.modules, "nets", raising=False)  # of another test, where the pages have one of their own
+    for name in ("nets", "mine"):  # of other tests, where the pages have modules of their own
+        monkeypatch.delitem(sys.modules, name, raising=False)
     registered = (base.REGISTERED, corruption_registry._REGISTERED)
     before = [dict(table) for table in registered]
     yield tmp_path

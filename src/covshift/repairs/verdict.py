@@ -107,6 +107,7 @@ def _top(logits: Tensor) -> float:
 def confidence(logits: Tensor) -> float:
     """Return the average probability of the answers.
 
+    >>> import torch
     >>> confidence(torch.zeros(3, 4))
     0.25
     """
@@ -116,6 +117,7 @@ def confidence(logits: Tensor) -> float:
 def effective_classes(logits: Tensor) -> float:
     """Return the number of equally frequent classes that a mix of answers is worth: exp of its entropy.
 
+    >>> import torch
     >>> effective_classes(torch.eye(4))
     4.0
     """
