@@ -120,7 +120,7 @@ def test_layers_and_moments_can_be_chosen():
     assert not torch.equal(held["stem.1"].var, source["stem.1"].var)
     assert torch.equal(held["stem.1"].mean, source["stem.1"].mean)
     assert torch.equal(held["norm"].var, source["norm"].var)
-    with pytest.raises(CovshiftError, match=r"'nope\*' matches no normalisation layer; the model has stem.1, norm"):
+    with pytest.raises(CovshiftError, match=r"'nope\*' matches no layer to adapt; the model has stem.1, norm"):
         covshift.adapt(model, Batch(), layers="nope*")
     with pytest.raises(CovshiftError, match="only= takes"):
         covshift.adapt(model, Batch(), only="median")

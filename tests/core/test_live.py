@@ -166,13 +166,34 @@ def test_many_classes_are_embedded_by_the_classifier():
     assert embed_classes(model, "no tensor") is None
 
 
-WRONG = {"memory": [1, 0, -3, "many", None, float("nan")], "prior": [-1, "auto", None]}
+WRONG = {"memory": [1, 0, -3, "many", None, float("nan"), float("inf")], "prior": [-1, "auto", None]}
 
 
 @pytest.mark.parametrize(("name", "value"), [(name, value) for name in WRONG for value in WRONG[name]])
 def test_wrong_values_are_refused(name, value):
     with pytest.raises(CovshiftError, match=f"expected {name}"):
         Live(**{name: value})
+
+
+DAMAGE = {
+    "no classes": lambda notes: {"order": notes["order"]},
+    "short": lambda notes: {**notes, "classes": notes["classes"][:1]},
+    "NaN": lambda notes: {**notes, "recent": notes["recent"] * torch.nan},
+    "negative": lambda notes: {**notes, "order": -notes["order"]},
+}
+
+
+@pytest.mark.parametrize("kind", DAMAGE)
+def test_a_damaged_state_is_refused(kind):
+    model, source = network(norm=True)
+    with covshift.adapt(model, Live(), source=source) as adapter, torch.inference_mode():
+        for batch in colours(LABELS["runs"][:20], 0.9).split(2):
+            model(batch)
+        whole = adapter.state
+        damaged = Statistics(whole, whole.fingerprint, anchors=whole.anchors, notes=DAMAGE[kind](whole.notes))
+        with pytest.raises(CovshiftError, match="state of a Live policy is damaged"):
+            adapter.state = damaged
+        assert adapter.state == whole
 
 
 def test_health_of_other_policies():

@@ -1,7 +1,6 @@
 """The commands of `covshift bench`: run a benchmark, and look at its results."""
 
 import json
-import re
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
@@ -131,11 +130,16 @@ def answers(
     covshift bench answers runs/r18 --csv > answers.csv
     """
     from covshift.bench import summary
+    from covshift.bench.methods.registry import split_methods
+    from covshift.data.condition import SEVERITIES
+    from covshift.support.errors import CovshiftError
 
     form = options.choose_form(csv=csv, json=json)
-    levels = [int(number) for number in options.numbers(severities, "--severities")]
-    names = [name for text in methods or () for name in re.split(r",(?!\s*\w+\s*=)", text)]
-    text = summary.answers(run, form, options.split(corruptions), levels, names)
+    levels = options.numbers(severities, "--severities")
+    if odd := [level for level in levels if level not in (0, *SEVERITIES)]:
+        raise CovshiftError(f"expected --severities from 1 to 5, or 0 for clean images, got {odd[0]:g}")
+    names = [name for text in methods or () for name in split_methods(text)]
+    text = summary.answers(run, form, options.split(corruptions), [int(level) for level in levels], names)
     typer.echo(printable(text, keep="\n"))
 
 

@@ -49,6 +49,8 @@ def command(
     if check is not None:
         if labels is None:
             raise CovshiftError("expected labelled images with --check; name them: --labels folder:DIR")
+        if model is not None or target is not None:
+            raise CovshiftError("expected --check with --labels alone: the folder of the repair knows its model")
         _check(check, labels, limit, device, as_json)
         return
     if model is None or target is None:

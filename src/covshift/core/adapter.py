@@ -269,7 +269,7 @@ def adapt(
     Args:
         model: any model in eval mode, or what `open_model` returns; without a `source` it must have layers that hold
             `running_mean` and `running_var`.
-        policy: `Batch(prior=N)`, `Stream(prior=N)` or a `Policy` of your own.
+        policy: `Batch(prior=N)`, `Stream(prior=N)`, `Live()` or a `Policy` of your own.
         source: what clean images look like inside of this model, by `Source.measure`; with it any network can be
             adapted, at the places where it was measured. None for the statistics that the model holds.
         layers: patterns of layer paths, e.g. "layer1.*", to adapt only those.

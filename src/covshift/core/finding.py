@@ -116,7 +116,7 @@ def _free(modules: Mapping[str, nn.Module], patterns: Patterns) -> list[str]:
     paths = [path for path in modules if wanted is None or any(fnmatchcase(path, pattern) for pattern in wanted)]
     if not paths:
         known = ", ".join([*list(modules)[:6], "..."][: len(modules)])
-        raise CovshiftError(f"layers={patterns!r} matches no normalisation layer; the model has {known}")
+        raise CovshiftError(f"layers={patterns!r} matches no layer to adapt; the model has {known}")
     for path in paths:
         if hooks_on(modules[path]):
             raise CovshiftError(f"layer {path!r} is being adapted already; remove() that adapter first")

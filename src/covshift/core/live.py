@@ -1,5 +1,6 @@
 """`Live`: a policy for a camera, which follows the shift, not the classes, and holds still where it cannot tell."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar
@@ -11,10 +12,11 @@ from covshift.core.auto import MOST, chance_of_batch
 from covshift.core.classes import Classes, locate, without_classes
 from covshift.core.health import Health, judge
 from covshift.core.moments import Moments, widen
-from covshift.core.order import RECENT, Order, Recent, surprise, without_class
+from covshift.core.order import RECENT, Order, Recent, check_notes, surprise, without_class
 from covshift.core.places import Place
 from covshift.core.policies import Memory, Policy, Rows, Stream
-from covshift.core.statistics import check_prior, target_weight
+from covshift.core.statistics import Statistics, check_prior, target_weight
+from covshift.support.checks import check_flags
 from covshift.support.errors import CovshiftError, is_number
 
 DOUBT = 2.0
@@ -35,6 +37,7 @@ class Live(Policy):
     Args:
         memory: the number of images that are remembered.
         prior: N, how many images the source statistics count for in addition (Eq. 3).
+        sync: whether ranks of `torch.distributed` pool what they see; their classes stay apart.
 
     >>> from torch import nn
     >>> from covshift.core.adapter import adapt
@@ -56,7 +59,8 @@ class Live(Policy):
 
     def __post_init__(self) -> None:
         check_prior(self.prior)
-        if not is_number(self.memory) or not self.memory > 1:
+        check_flags(sync=self.sync)
+        if not is_number(self.memory) or not 1 < self.memory < math.inf:
             raise CovshiftError(f"expected memory to be a number of images above 1, got {self.memory!r}")
 
     def follow(self, before: Moments | None, batch: Moments) -> Moments:
@@ -129,6 +133,12 @@ class Live(Policy):
         if order.images > 2 * RECENT and surprise(recent, remembered, images, seen, classes) > CHANGE:
             return replace(memory, seen={}, notes=order.anew().notes())
         return replace(after, notes={**later.notes(), **recent.notes()})
+
+    def resume(self, state: Statistics) -> Memory:
+        """Return the memory that a state describes, or raise a `CovshiftError` if its notes are damaged."""
+        memory = super().resume(state)
+        check_notes(memory.notes)
+        return memory
 
     def judge(self, memory: Memory, trust: Mapping[str, float], shift: Mapping[str, float]) -> Health:
         """Return what the adapter does at the moment, and why."""

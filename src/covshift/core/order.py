@@ -8,6 +8,7 @@ from torch import Tensor
 
 from covshift.core.classes import Classes
 from covshift.core.moments import Moments, widen
+from covshift.support.errors import CovshiftError
 
 RECENT = 8
 """Number of images that are compared with what is remembered, to notice a change."""
@@ -123,6 +124,20 @@ def surprise(recent: Recent, remembered: Tensor, images: float, seen: Mapping[st
         total += float((apart[start : start + len(one)] / scale).mean())
         start += len(one)
     return total / len(paths)
+
+
+def check_notes(notes: Mapping[str, Tensor]) -> None:
+    """Raise a `CovshiftError` unless the notes of a state can be resumed from."""
+    order, classes, recent = (notes.get(name) for name in ("order", "classes", "recent"))
+    if order is None and classes is None and recent is None:
+        return
+    whole = (
+        order is not None and classes is not None and order.shape == (4,) and classes.ndim == 2 and len(classes) == 2
+    )
+    given = [note for note in (order, classes, recent) if note is not None]
+    possible = all(bool(note.isfinite().all()) for note in given)
+    if not whole or not possible or bool((order[[0, 3]] < 0).any()) or (recent is not None and not recent[0] > 0):  # type: ignore[index]
+        raise CovshiftError("this state of a Live policy is damaged; start anew, or load an intact one")
 
 
 def _first(seen: Mapping[str, Moments], classes: Classes) -> list[str]:

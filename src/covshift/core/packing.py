@@ -58,6 +58,8 @@ def unpack_classes(file: Any, names: list[str]) -> Classes:
     for name, each in slopes.items():
         if not each.mean.shape == each.second.shape == (len(centre), len(each.unexplained)):
             raise ValueError(f"what classes do at {name!r} has the wrong shape")
+        if (each.unexplained < 0).any():
+            raise ValueError(f"what classes leave unexplained at {name!r} is negative")
     if embedding.ndim != 2 or centre.shape != embedding.shape[1:]:
         raise ValueError("the embedding of classes has the wrong shape")
     return Classes(embedding, centre, slopes)

@@ -115,7 +115,9 @@ class Policy:
         Args:
             place: the place, with its source statistics `mean` and `var`.
             seen: what `follow` returned.
-            rows: the activations themselves; None where a state is restored between two passes.
+            rows: the activations themselves.
+
+        It is not asked by policies with `size`.
         """
         return seen
 

@@ -159,9 +159,14 @@ class Source:
         except (SafetensorError, OSError, LookupError, ValueError, TypeError, RecursionError) as error:
             raise CovshiftError(f"{path} is not a whole source ({error}); save it again") from error
         statistics.check_values()
+        if classes is not None and any(
+            name not in statistics or len(each.unexplained) != len(statistics[name].mean)
+            for name, each in classes.slopes.items()
+        ):
+            raise CovshiftError(f"{path} holds classes that do not fit its places; save the source again")
         for name, tensor in spread.items():
             if tensor.shape != statistics[name].mean.shape or not (tensor >= 0).all() or not tensor.isfinite().all():
-                raise CovshiftError(f"expected finite spreads from 0 for {name!r}, got others; save the source again")
+                raise CovshiftError(f"expected finite spreads from 0 for {name!r}, got others; measure it again")
         return cls(statistics, spread, of_model, measured=measured, classes=classes)
 
     def __repr__(self) -> str:

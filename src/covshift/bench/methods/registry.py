@@ -93,8 +93,17 @@ def parse_methods(text: str) -> list[Method]:
     >>> [method.name for method in parse_methods("none,batch:n=8,N=16,full")]
     ['none', 'batch:n=8,N=16', 'full']
     """
+    return [parse_method(part) for part in split_methods(text)]
+
+
+def split_methods(text: str) -> list[str]:
+    """Return the texts of single methods, as a user writes them one after the other.
+
+    >>> split_methods("none,batch:n=8,N=16,anchored,full")
+    ['none', 'batch:n=8,N=16,anchored', 'full']
+    """
     # A comma also separates what belongs to one method; only before a word without "=" does the next one begin.
-    return [parse_method(part) for part in re.split(rf",(?!\s*(?:\w+\s*=|{ANCHORED}\b))", text)]
+    return re.split(rf",(?!\s*(?:\w+\s*=|{ANCHORED}\b))", text)
 
 
 def parse_method(text: str) -> Method:
