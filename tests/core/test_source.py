@@ -272,6 +272,8 @@ WRONG_SOURCES = {
         lambda model: Source.measure(randomise(Norms(), seed=5), images(12)),
         "measured on another model",
     ),
+    "no statistics": (lambda model: Source(3, {}, "", measured=True), "expected statistics to be Statistics"),
+    "no spread": (lambda model: Source(Statistics({}, ""), 3, "", measured=True), "expected spread to be a mapping"),
     "no source": (lambda model: images(12), "expected source to be a Source"),
     "statistics": (lambda model: Statistics({}, ""), "expected source to be a Source"),
     "too few images": (lambda model: Source.measure(model, images(7)), "at least 8 clean images.*got 7"),

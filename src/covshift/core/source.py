@@ -57,6 +57,9 @@ class Source:
         measured: bool,
         classes: Classes | None = None,
     ) -> None:
+        check_kind(statistics, Statistics, "statistics", "Statistics")
+        check_kind(spread, Mapping, "spread", "a mapping from paths to tensors")
+        check_kind(digest, str, "digest", "a text")
         self.statistics = statistics
         self.classes = classes
         self.spread = dict(spread)

@@ -22,8 +22,8 @@ from covshift.export.parity import check_onnx, check_pt2, check_state, some_imag
 from covshift.export.program import capture
 from covshift.models.base import Model
 from covshift.models.preprocess import Preprocess
-from covshift.support.checks import check_choice, check_flags, check_kind, check_number, check_path
-from covshift.support.errors import CovshiftError
+from covshift.support.checks import brief, check_choice, check_flags, check_kind, check_number, check_path
+from covshift.support.errors import CovshiftError, is_number
 from covshift.support.files import replacing
 
 FileKind = Literal["onnx", "pt2", "safetensors"]
@@ -93,11 +93,19 @@ def save(
     check_choice(kind, "kind of file", get_args(FileKind))
     form = _form(kind, swappable, adaptive)
     check_prior(prior)
+    if frame is not None and not (
+        isinstance(frame, tuple) and len(frame) == 2 and all(is_number(side, whole=True) and side > 0 for side in frame)
+    ):
+        raise CovshiftError(f"expected frame to be a height and a width in pixels, got {frame!r}")
+    if preprocess is not None:
+        check_kind(preprocess, Preprocess, "preprocess", "a Preprocess")
     module = copy.deepcopy(unwrap(model)).cpu()
     if module.training:
         raise CovshiftError("the model is in training mode; call model.eval() first")
     if patch is not None:
         given = Statistics.load(patch) if isinstance(patch, str | os.PathLike) else patch
+        if not callable(getattr(given, "apply", None)):
+            raise CovshiftError(f"expected patch to be statistics, or the file that they are in, got {brief(patch)}")
         given.apply(module)
     notes = _notes(model, module)
     if kind == "safetensors":
