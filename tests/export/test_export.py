@@ -249,7 +249,7 @@ class Choosy(torch.nn.Module):
         (tiny, "net.onnx", {"size": 12, "with_preprocess": True}, "expected the preprocessing of the model"),
         (tiny, "net.safetensors", {"with_preprocess": True}, "a safetensors file has no graph"),
         (tiny, "net.safetensors", {"patch": "none.safetensors"}, "there is no statistics patch at none.safetensors"),
-        (tiny, "net.safetensors", {"patch": 3}, "expected patch to be statistics, or the file that they are in, got 3"),
+        (tiny, "net.safetensors", {"patch": 3}, "expected patch to be statistics, or the file"),
         (
             tiny,
             "net.onnx",
