@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Self
 
 import torch
-from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as to_safetensors
 from torch import Tensor, nn
 
@@ -24,6 +23,7 @@ from covshift.core.wrappers import AnyModel, unwrap
 from covshift.support.checks import check_flags, check_function, check_kind, check_path
 from covshift.support.errors import CovshiftError, plural
 from covshift.support.files import replacing
+from covshift.support.tensors import reading
 
 FEWEST = 8
 """The least number of images that a source is measured on."""
@@ -146,21 +146,13 @@ class Source:
     def load(cls, path: str | os.PathLike[str]) -> Self:
         """Read a source that `save` wrote."""
         path = check_path(path, "path")
-        if not path.is_file():
-            raise CovshiftError(f"there is no source at {path}")
-        try:
-            with safe_open(path, framework="pt") as file:
-                metadata = file.metadata() or {}
-                if metadata.get("format") != _FORMAT:
-                    raise CovshiftError(f"{path} is a safetensors file but not a source of this version")
-                names, measured = json.loads(metadata["places"]), json.loads(metadata["measured"]) is True
-                statistics = Statistics(unpack(file, names), metadata["fingerprint"])
-                spread = {name: file.get_tensor(f"{name}/{_SPREAD}") for name in names if measured}
-                known = json.loads(metadata["classes"])
-                classes = unpack_classes(file, known) if known else None
-                of_model = metadata["digest"]
-        except (SafetensorError, OSError, LookupError, ValueError, TypeError, RecursionError) as error:
-            raise CovshiftError(f"{path} is not a whole source ({error}); save it again") from error
+        with reading(path, _FORMAT, "source") as (file, metadata):
+            names, measured = json.loads(metadata["places"]), json.loads(metadata["measured"]) is True
+            statistics = Statistics(unpack(file, names), metadata["fingerprint"])
+            spread = {name: file.get_tensor(f"{name}/{_SPREAD}") for name in names if measured}
+            known = json.loads(metadata["classes"])
+            classes = unpack_classes(file, known) if known else None
+            of_model = metadata["digest"]
         statistics.check_values()
         if classes is not None and any(
             name not in statistics or len(each.unexplained) != len(statistics[name].mean)

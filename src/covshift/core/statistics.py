@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import Self
 
 import torch
-from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as to_safetensors
 from torch import Tensor, nn
 
@@ -22,6 +21,7 @@ from covshift.core.wrappers import AnyModel, unwrap
 from covshift.support.checks import check_dense, check_kind, check_number, check_path
 from covshift.support.errors import CovshiftError, is_number, plural
 from covshift.support.files import replacing
+from covshift.support.tensors import reading
 
 _FORMAT = "covshift statistics 1"
 
@@ -170,19 +170,11 @@ class Statistics(Mapping[str, Moments]):
     def load(cls, path: str | os.PathLike[str]) -> Self:
         """Read a statistics patch that `save` wrote."""
         path = check_path(path, "path")
-        if not path.is_file():
-            raise CovshiftError(f"there is no statistics patch at {path}")
-        try:
-            with safe_open(path, framework="pt") as file:
-                metadata = file.metadata() or {}
-                if metadata.get("format") != _FORMAT:
-                    raise CovshiftError(f"{path} is a safetensors file but not a statistics patch of this version")
-                fingerprint, names = metadata["fingerprint"], json.loads(metadata["layers"])
-                layers = unpack(file, names)
-                anchors = unpack(file, names, "anchor ") if "anchored" in metadata else None
-                notes = {name: file.get_tensor(f"{name}/note") for name in json.loads(metadata.get("notes", "[]"))}
-        except (SafetensorError, OSError, LookupError, ValueError, TypeError, RecursionError) as error:
-            raise CovshiftError(f"{path} is not a whole statistics patch ({error}); save it again") from error
+        with reading(path, _FORMAT, "statistics patch") as (file, metadata):
+            fingerprint, names = metadata["fingerprint"], json.loads(metadata["layers"])
+            layers = unpack(file, names)
+            anchors = unpack(file, names, "anchor ") if "anchored" in metadata else None
+            notes = {name: file.get_tensor(f"{name}/note") for name in json.loads(metadata.get("notes", "[]"))}
         statistics = cls(layers, fingerprint, anchors=anchors, notes=notes)
         statistics.check_values()
         if anchors is not None:

@@ -5,6 +5,7 @@ import os
 import threading
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
+from io import FileIO
 from pathlib import Path
 
 from covshift.support.errors import CovshiftError
@@ -43,6 +44,26 @@ def replacing(path: Path) -> Iterator[Path]:
             part.unlink(missing_ok=True)
     except OSError as error:
         raise CovshiftError(f"cannot write {path}: {error.strerror or error}") from error
+
+
+def write_behind(file: FileIO, content: bytes, end: int) -> None:
+    """Write to an open file behind its first `end` bytes, safely on disk when this returns, or nothing at all.
+
+    Args:
+        file: the file, without a buffer, which would write what is left of the content when the file is closed.
+        content: what to write.
+        end: the number of bytes that count; those behind, of a process that was killed, are cut off.
+    """
+    if file.tell() > end:
+        file.truncate(end)
+    try:
+        rest = content
+        while rest:
+            rest = rest[file.write(rest) :]
+        os.fsync(file.fileno())
+    except OSError:
+        file.truncate(end)
+        raise
 
 
 def remove_parts(folder: Path, names: Collection[str]) -> None:

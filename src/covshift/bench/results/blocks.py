@@ -4,13 +4,13 @@ Blocks are written and flushed to disk before the rows that point to them, by on
 process leaves behind the last block that counts has no row, and the next process that writes cuts it off.
 """
 
-import os
 import zlib
 from collections.abc import Sequence
 from pathlib import Path
 
 from covshift.bench.results.records import Block
 from covshift.support.errors import CovshiftError
+from covshift.support.files import write_behind
 
 FILE = "answers.safetensors.gz"
 
@@ -77,13 +77,5 @@ class Blocks:
                     f"expected {end} bytes in {self.file}, which rows point to, got {there}; put the file back, or "
                     "continue without answers: `answers=False`"
                 )
-            try:
-                file.truncate(end)  # what has no row, of a process that was killed
-                rest = b"".join(contents)
-                while rest:
-                    rest = rest[file.write(rest) :]
-                os.fsync(file.fileno())
-            except OSError:
-                file.truncate(end)
-                raise
+            write_behind(file, b"".join(contents), end)
         return blocks

@@ -20,7 +20,7 @@ from covshift.bench.results.reading import changed, read_row, twice
 from covshift.bench.results.records import SCHEMA, Block, Finished, Row, Run, RunFolder, read_run
 from covshift.bench.results.same import check_same, check_settings, join_settings
 from covshift.support.errors import CovshiftError, plural
-from covshift.support.files import replacing
+from covshift.support.files import replacing, write_behind
 from covshift.support.locks import locks
 
 if TYPE_CHECKING:
@@ -217,16 +217,7 @@ class Store:
     def _write(self, file: FileIO, new: bytes) -> None:
         """Write lines to the end of the open file of rows, or nothing at all."""
         end = len(self._known)
-        if file.tell() > end:
-            file.truncate(end)  # half a line, of a process that was killed
-        try:
-            rest = new
-            while rest:
-                rest = rest[file.write(rest) :]
-            os.fsync(file.fileno())
-        except OSError:
-            file.truncate(end)
-            raise
+        write_behind(file, new, end)
         written = os.fstat(file.fileno())
         try:
             there = os.path.samestat(self._file.stat(), written)

@@ -8,7 +8,6 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 import torch
-from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as to_safetensors
 from torch import Tensor
 
@@ -38,6 +37,7 @@ from covshift.support.errors import CovshiftError, plural
 from covshift.support.files import replacing
 from covshift.support.pixels import Images, MakeInput
 from covshift.support.progress import progress_bar
+from covshift.support.tensors import reading
 
 _FORMAT = "covshift predictor 1"
 _SOURCE = "source "  # before the names of the tensors of a measured source
@@ -248,24 +248,16 @@ class Predictor:
             batch_size: the number of images to run at a time.
         """
         path = check_path(path, "path")
-        if not path.is_file():
-            raise CovshiftError(f"there is no predictor at {path}")
-        try:
-            with safe_open(path, framework="pt") as file:
-                metadata = file.metadata() or {}
-                if metadata.get("format") != _FORMAT:
-                    raise CovshiftError(f"{path} is a safetensors file but not a predictor of this version")
-                methods, cells = json.loads(metadata["signals"]), json.loads(metadata["conditions"])
-                scale = Scale(*map(float, json.loads(metadata["scale"])))
-                measured, weights = file.get_tensor("measured"), metadata["weights"]
-                anchors = unpack(file, json.loads(metadata["places"]), _SOURCE) if "places" in metadata else None
+        with reading(path, _FORMAT, "predictor", again="fit and save it again") as (file, metadata):
+            methods, cells = json.loads(metadata["signals"]), json.loads(metadata["conditions"])
+            scale = Scale(*map(float, json.loads(metadata["scale"])))
+            measured, weights = file.get_tensor("measured"), metadata["weights"]
+            anchors = unpack(file, json.loads(metadata["places"]), _SOURCE) if "places" in metadata else None
             conditions = [
                 Calibration(name, level, plain, adapted, dict(zip(methods, values, strict=True)))
                 for (name, level), (plain, adapted, *values) in zip(cells, measured.tolist(), strict=True)
             ]
             check_measured(conditions, scale)
-        except (SafetensorError, OSError, KeyError, ValueError, TypeError, RecursionError) as error:
-            raise CovshiftError(f"{path} is not a whole predictor ({error}); fit and save it again") from error
         if weights != digest(module_of(model)):
             raise CovshiftError(f"{path} was fitted on another model or on other weights; fit it on this one")
         source = None
