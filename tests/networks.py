@@ -40,6 +40,9 @@ def randomise(model: nn.Module, seed: int = 0, dtype: torch.dtype = torch.float6
             if isinstance(layer.weight, Tensor):
                 layer.weight.uniform_(0.5, 1.5, generator=generator)
                 layer.bias.normal_(0, 0.2, generator=generator)
+        for layer in model.modules():
+            if isinstance(layer, nn.Linear) and not layer.weight.any():  # torchvision's vit starts with such a head
+                layer.weight.normal_(0, 0.1, generator=generator)
     return model.eval().to(dtype)
 
 

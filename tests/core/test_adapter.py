@@ -401,6 +401,21 @@ def test_several_inputs_and_keyword_arguments():
             assert relative(model(x, right=x), 2 * model.norm(x)) < 1e-9
 
 
+def test_compiled_models_in_inference_mode():
+    """Nothing of ours is compiled: torch cannot make code of compiled loops and NumPy arrays."""
+    model, x = tiny(dtype=torch.float32), images(4, dtype=torch.float32)
+    with torch.inference_mode():
+        with covshift.adapt(model, Batch(prior=4)):
+            adapted = model(x)
+        torch.compiler.reset()
+        with covshift.adapt(model, Batch(prior=4)) as adapter:
+            compiled = torch.compile(model, backend="eager")
+            assert torch.equal(compiled(x), adapted)
+            assert torch.equal(compiled(x), adapted)
+            assert adapter.state.images == 4
+    torch.compiler.reset()
+
+
 def test_compiled_models():
     model, x = tiny(dtype=torch.float32), images(4, dtype=torch.float32)
     want = covshift.estimate(model, x)

@@ -57,9 +57,10 @@ def errors(model: nn.Module, x: Tensor, labels: np.ndarray, size: int) -> float:
     return (answers != torch.from_numpy(labels)).double().mean().item()
 
 
-@pytest.mark.parametrize("size", [1, 4])
 @pytest.mark.parametrize("norm", [True, False])
-@pytest.mark.parametrize("order", LABELS)
+@pytest.mark.parametrize(
+    ("order", "size"), [*((order, size) for order in LABELS for size in (1, 4)), ("sorted", 8), ("runs", 8)]
+)
 def test_it_follows_the_shift_and_not_the_classes(order, norm, size):
     model, source = network(norm)
     before, labels = snapshot(model), LABELS[order]

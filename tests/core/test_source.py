@@ -131,6 +131,36 @@ def test_places_get_the_moments_of_the_source(name):
         torch.testing.assert_close(values.var(1, correction=0), anchor.var.double(), rtol=1e-3, atol=1e-6)
 
 
+class BeyondChance(Batch):
+    """James and Stein's weight with twice the chance, by its formula, for one giant batch."""
+
+    def weigh(self, place, seen, rows):
+        source = rows.memory.source
+        scale = 1 / (place.var.double() + place.eps)
+        stds = [(var.double() + place.eps).sqrt() for var in (seen.var, place.var)]
+        moved = (((seen.mean.double() - place.mean.double()) ** 2 + (stds[0] - stds[1]) ** 2) * scale).mean()
+        spread = source.spread[place.path] + source.spread_std[place.path]
+        chance = 2 * (spread * scale).mean() * (1 / seen.images + 1 / source.statistics.images)
+        return max(0.0, 1 - float(chance / moved))
+
+
+@pytest.mark.parametrize("name", ["norms", "bare", "resnet18", "vit_tiny"])
+@torch.inference_mode()
+def test_the_whole_set_is_followed_as_far_as_chance_does_not_explain(name):
+    model, clean, shifted = network(name)
+    source = Source.measure(model, clean)
+    for x in (shifted, clean[:7], clean):
+        with covshift.adapt(model, BeyondChance(prior=0), source=source):
+            want = model(x)
+        logits: dict[int, Tensor] = {}
+        target = covshift.estimate(model, x.split(6), source=source, prior="auto", collect=logits.__setitem__)
+        assert relative(torch.cat([logits[i] for i in range(len(logits))]), want) < 1e-9
+        with target.apply(model):
+            assert relative(model(x), want) < 1e-6
+    for path, moments in target.items():
+        torch.testing.assert_close(moments.mean, source.statistics[path].mean)
+
+
 @torch.inference_mode()
 def test_an_anchor_that_the_layers_hold_is_the_papers_way():
     """Correcting to the training statistics and normalising by these is normalising by the target's."""
@@ -283,6 +313,13 @@ WRONG_SOURCES = {
     "no pattern": (lambda model: Source.measure(model, images(12), places=3), "takes patterns|expected layers"),
     "no loader": (lambda model: Source.measure(model, 3), "expected a loader"),
 }
+
+
+def test_no_measured_source_no_auto():
+    model = tiny()
+    for source in (None, Source.of(model)):
+        with pytest.raises(CovshiftError, match=r"Source\.measure"):
+            covshift.estimate(model, images(10), source=source, prior="auto")
 
 
 @pytest.mark.parametrize("kind", WRONG_SOURCES)

@@ -7,6 +7,7 @@ is up to the policy. Threads that share the model take turns, from the first hoo
 """
 
 import sys
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property, partial
 from types import FrameType, TracebackType
@@ -15,19 +16,24 @@ from typing import Any, NoReturn, Self
 import torch
 from torch import Tensor, nn
 
+from covshift.core.carried import export_state, health_of, resume_state
 from covshift.core.finding import find_places
+from covshift.core.fleet import Fleet
+from covshift.core.forecasting import MEMORY, Follows, Forecaster, Forecasts
+from covshift.core.fused import Fused
+from covshift.core.grouped import Grouped
 from covshift.core.groups import measure_groups, renormalise, rows_of
 from covshift.core.health import Health
 from covshift.core.hooks import check_not_compiled, hooks_on, refuse_to_copy
 from covshift.core.identity import fingerprint
-from covshift.core.moments import Moments
-from covshift.core.passes import Pass
-from covshift.core.places import Only, Patterns, Place, give_back, mix_all, not_finite, one_value
-from covshift.core.policies import Memory, Policy, Rows, check_policy, check_weight
-from covshift.core.ranks import over_ranks
+from covshift.core.mixing import mix_all
+from covshift.core.passes import Pass, weigh
+from covshift.core.places import Only, Patterns, Place, give_back, not_finite
+from covshift.core.policies import Memory, Policy, Rows, check_policy
 from covshift.core.source import Source, anchors_of
 from covshift.core.statistics import Statistics
 from covshift.core.turns import Turns
+from covshift.core.uncompiled import leave_uncompiled
 from covshift.core.wrappers import AnyModel, module_of, unwrap
 from covshift.support.errors import CovshiftError, plural
 
@@ -39,20 +45,31 @@ class Adapter:
     alone. Its source statistics are what `model.state_dict()` holds meanwhile; copying the model is refused.
     """
 
-    def __init__(self, model: nn.Module, policy: Policy, places: list[Place], source: Source | None = None) -> None:
+    def __init__(
+        self,
+        model: nn.Module,
+        policy: Policy,
+        places: list[Place],
+        source: Source | None = None,
+        forecaster: Forecaster | None = None,
+    ) -> None:
         self.policy = policy
         self._places = places
         self._source = source
+        self._forecasts = Forecasts(forecaster)
         self._model = root = unwrap(model)
         self._memory = Memory(source=source)
+        self._fused = Fused(places, policy, source.classes if source else None)
+        self._grouped = Grouped(places, policy)
         self._passes: list[Pass] = []
         self._turns = Turns()
         self._reached = False
-        self._weights: dict[str, float | Tensor] = {}
+        self._weights: Mapping[str, float | Tensor] = {}
         self._watched: set[str] = set()
         self._handles = [
             root.register_forward_pre_hook(self._begin, prepend=True),
             *(handle for place in places for handle in place.hook(self._act)),
+            *self._grouped.hook(places),
             *(handle for place in places for handle in place.guard_state_dict()),
             root.register_forward_hook(self._end, always_call=True),
             root.register_load_state_dict_pre_hook(_refuse_to_load),
@@ -68,29 +85,17 @@ class Adapter:
 
         To resume a `Stream`, assign a state that was saved or kept from before.
         """
-        source = {place.path: Moments(0, 0, place.mean.clone(), place.var.clone()) for place in self._places}
-        anchors = None if self._source is None else source
-        return self.policy.export(self._memory, Statistics(source, self._fingerprint, anchors=anchors))
+        return export_state(self.policy, self._memory, self._places, self._fingerprint, self._source)
 
     @state.setter
     def state(self, state: Statistics) -> None:
-        memory = self.policy.resume(state)
-        if state.fingerprint != self._fingerprint or state.keys() != {place.path for place in self._places}:
-            raise CovshiftError("this state is of another model, or of other layers than the ones adapted here")
-        state.check_values({place.path: place.mean.shape for place in self._places})
-        memory = memory.to({place.path: place.mean.device for place in self._places})
-        self._restart(replace(memory, source=self._source))
+        self._restart(resume_state(self.policy, state, self._places, self._fingerprint, self._source))
 
     @property
     def health(self) -> Health:
-        """What the adapter does at the moment, and why."""
-        trust = {path: float(torch.as_tensor(weight).mean()) for path, weight in self._weights.items()}
-        shift = {
-            place.path: place.distance(self._memory.seen[place.path])
-            for place in self._places
-            if place.path in self._memory.seen
-        }
-        return self.policy.judge(self._memory, trust, shift)
+        """What the adapter does at the moment, and why; with a predictor, also the errors to expect."""
+        health = health_of(self.policy, self._memory, self._weights, self._places)
+        return replace(health, forecast=self._forecasts.at(self._memory.seen))
 
     def reset(self) -> None:
         """Forget what was seen and return to the source statistics; the adapter stays attached."""
@@ -132,7 +137,7 @@ class Adapter:
         if len(self._passes) > depth:  # passes that Ctrl-C has ended
             del self._passes[depth:]
             self._rewind()
-        self._passes.append(Pass(self._memory, sys.exc_info()[1], alone))
+        self._passes.append(Pass(self._memory, sys.exc_info()[1], alone, self._fused.begin([self._memory])))
         if not self._handles:  # removed while this thread was waiting
             self._leave()
 
@@ -151,29 +156,17 @@ class Adapter:
         x = place.read(passing, self._passes[-1].meter.known)
         if self.policy.size is not None:
             return place.replaced(passing, self._regroup(place, x, self.policy.size))
+        if self._passes[-1].correct(place, x):
+            return None
         self._follow(place, x)
         return place.finish(passing)
 
     def _follow(self, layer: Place, x: Tensor) -> None:
-        policy, current = self.policy, self._passes[-1]
-        rows = Rows(x, current.meter.images(x), self._memory)
-        batch = current.meter.measure(layer.path, x)
-        if policy.sync:
-            batch = over_ranks(batch)
-        batch, met = current.meet(layer.path, batch)
-        if policy.carries:
-            seen = target = policy.follow(self._memory.seen.get(layer.path), met)
-        else:
-            seen, target = met, policy.follow(None, batch)
-        target = policy.aim(layer, target, rows)
-        current.weights[layer.path] = weight = self._weigh(layer, target, rows)
+        target, weight = self._passes[-1].learn(self.policy, layer, x, self._memory)
         layer.mix(target.mean, target.var, weight)
-        current.seen[layer.path] = seen
-        current.variances.append((layer.path, target.var.to(layer.var.dtype)))
 
     def _regroup(self, layer: Place, x: Tensor, size: int) -> Tensor:
-        current = self._passes[-1]
-        images = current.meter.images(x)
+        images = (current := self._passes[-1]).meter.images(x)
         if images == 0:
             return x
         if len(x) % images:
@@ -181,21 +174,18 @@ class Adapter:
                 f"layer {layer.path!r} has {len(x)} rows for {images} images, which cannot be assigned to images; "
                 "leave this layer out with layers=, or use Batch without size="
             )
+        hooks = 2 if layer.path in self._watched else 1
+        if (variance := self._grouped.normalise(layer, x, images, self._memory, hooks)) is not None:
+            current.variances.append((layer.path, variance))
+            return x[:0]
         groups = measure_groups(x, images, size)
         parts = x.split([rows_of(group, x) for group in groups])
         weights = [
-            self._weigh(layer, group, Rows(part, len(group.mean) * int(group.images), self._memory))
+            weigh(self.policy, layer, group, Rows(part, len(group.mean) * int(group.images), self._memory))
             for group, part in zip(groups, parts, strict=True)
         ]
         current.variances.extend((layer.path, group.var) for group in groups)
         return renormalise(x, layer, groups, weights)
-
-    def _weigh(self, layer: Place, seen: Moments, rows: Rows) -> float | Tensor:
-        weight = self.policy.weigh(layer, seen, rows)
-        check_weight(weight, self.policy, layer, seen)
-        if seen.count == 1 and not isinstance(weight, Tensor) and weight == 1:
-            raise one_value(layer.path)
-        return weight
 
     def _end(self, model: nn.Module, args: object, output: object, alone: Place | None = None) -> None:
         # A pass that began before the adapter came, or that a layer is only a part of, does not end here.
@@ -216,9 +206,8 @@ class Adapter:
 
     def _commit(self, ended: Pass, output: object) -> None:
         """Add what a pass saw to the memory, unless it was not finite."""
-        # All layers are checked together: on a GPU each check would have to wait for the device.
-        if ended.variances and not torch.cat([var.flatten() for _, var in ended.variances]).isfinite().all():
-            problem = not_finite(next(path for path, var in ended.variances if not var.isfinite().all()))
+        if (path := ended.broken()) is not None:
+            problem = not_finite(path)
             try:
                 self._rewind()
             except Exception as error:  # of a policy that weighs by rows also where there are none
@@ -227,26 +216,37 @@ class Adapter:
         self._reached = self._reached or ended.meter.used
         if not self._reached:
             raise _nothing_reached(self._places)
-        if self.policy.carries and ended.memory is not self._memory:  # the model has called itself meanwhile
-            ended.seen = {path: self.policy.follow(self._memory.seen.get(path), met) for path, met in ended.met.items()}
-        self._memory, self._weights = self.policy.commit(self._memory, ended.seen, output), ended.weights
+        seen = ended.seen_after(self.policy, self._memory)
+        try:
+            answers = self._forecasts.after(output)
+        except CovshiftError:
+            self._rewind()
+            raise
+        self._memory, self._weights = self.policy.commit_all([self._memory], [seen], [output])[0], ended.all_weights()
+        self._forecasts.keep(answers if self._memory.seen else None)  # the policy may have started anew
 
     def _restart(self, memory: Memory) -> None:
         if not self._handles:
             raise CovshiftError("this adapter was removed from its model; adapt() the model again")
         with self._turns.held():
             self._memory, self._weights = memory, {}
+            self._forecasts.keep(None)
             self._rewind()
 
     def _rewind(self) -> None:
         """Write the statistics from before this pass into the layers."""
         seen = self._memory.seen if self.policy.carries else {}
-        moments = [seen.get(place.path, Moments(0, 0, place.mean, place.var)) for place in self._places]
-        weights = [
-            self.policy.weigh(place, known, None) if place.path in seen else 0.0
-            for place, known in zip(self._places, moments, strict=True)
-        ]
-        mix_all(self._places, moments, weights)
+        reached = [place for place in self._places if place.path in seen]
+        for place in self._places:
+            if place.path not in seen:
+                place.restore()  # an anchored layer would not get back what it held by mixing, to the last bit
+        if reached:
+            weights = {place.path: self.policy.weigh(place, seen[place.path], None) for place in reached}
+            rest = [place for place in reached if not self._fused.write(place, seen[place.path], weights[place.path])]
+            mix_all(rest, [seen[place.path] for place in rest], [weights[place.path] for place in rest])
+
+
+leave_uncompiled(Adapter._commit)
 
 
 def _refuse_to_load(*args: object) -> None:
@@ -262,7 +262,13 @@ def _nothing_reached(layers: list[Place]) -> CovshiftError:
 
 
 def adapt(
-    model: AnyModel, policy: Policy, *, source: Source | None = None, layers: Patterns = None, only: Only = None
+    model: AnyModel,
+    policy: Policy,
+    *,
+    source: Source | None = None,
+    layers: Patterns = None,
+    only: Only = None,
+    predictor: Follows | None = None,
 ) -> Adapter:
     """Let the statistics of `model` follow the data that it is given.
 
@@ -274,6 +280,7 @@ def adapt(
             adapted, at the places where it was measured. None for the statistics that the model holds.
         layers: patterns of layer paths, e.g. "layer1.*", to adapt only those.
         only: "mean" or "var" to adapt only that moment.
+        predictor: a `covshift.shift.Predictor` of this model, which forecasts the errors that `health` then has.
 
     Returns:
         The adapter; `remove()` it, or use it in a `with` block.
@@ -293,11 +300,12 @@ def adapt(
     module = module_of(model)
     places = find_places(module, anchors_of(source, module), layers, only)
     check_not_compiled(module)
-    return Adapter(module, policy, places, source)
+    forecaster = None if predictor is None else predictor.follow(getattr(policy, "memory", MEMORY))
+    return Adapter(module, policy, places, source, forecaster)
 
 
 def release(model: AnyModel) -> None:
-    """Remove every adapter that is on `model` or on a part of it, for when the adapter object itself was lost.
+    """Remove every adapter and fleet that is on `model` or on a part of it, for when the object itself was lost.
 
     >>> from covshift import Batch, Stream
     >>> net = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8)).eval()
@@ -306,5 +314,5 @@ def release(model: AnyModel) -> None:
     >>> adapt(net, Stream(prior=16)).remove()
     """
     for hook in [hook for module in unwrap(model).modules() for hook in hooks_on(module)]:
-        if isinstance(hook.owner, Adapter):
+        if isinstance(hook.owner, Adapter | Fleet):
             hook.owner.remove()

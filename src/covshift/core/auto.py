@@ -7,6 +7,8 @@ of the difference that chance does not explain is trusted, up to `MOST`: every l
 left over, so that small steps add up, and with whole steps the noise of all layers would add up instead.
 """
 
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
 from torch.nn.functional import adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d
@@ -14,8 +16,35 @@ from torch.nn.functional import adaptive_avg_pool1d, adaptive_avg_pool2d, adapti
 from covshift.core.moments import Moments, widen
 from covshift.core.places import Place
 from covshift.core.ranks import over_ranks
+from covshift.core.source import Source
 
 MOST = 0.4
+
+DOUBT = 2.0
+"""How many times the chance that was measured on clean images is taken for chance."""
+
+
+class Rule(NamedTuple):
+    """How much of what a place has seen is followed: `most` of the share that chance does not explain.
+
+    Attributes:
+        most: the weight of what was seen where chance explains nothing of it, from 0 to 1.
+        chance: how far the mean would have moved by chance, as `Place.moved` measures it.
+        own: how many times the chance that the images of this pass show of themselves is to be added to that.
+    """
+
+    most: float
+    chance: float = 0.0
+    own: float = 0.0
+
+    def weigh(self, place: Place, seen: Moments, x: Tensor, images: int) -> float | Tensor:
+        """Return the weight of what was seen at a place, where `x`, of so many images, is the last of it."""
+        if not self.chance and not self.own:
+            return self.most
+        chance = torch.full_like(place.scale[:1], self.chance)
+        if self.own:
+            chance = chance + self.own * (chance_of_batch(x, images, sync=False) * place.scale).mean()
+        return (self.most * unexplained(place, seen, chance)).to(seen.mean.dtype)
 
 
 def trust(layer: Place, seen: Moments, chance: Tensor) -> Tensor:
@@ -29,11 +58,48 @@ def trust(layer: Place, seen: Moments, chance: Tensor) -> Tensor:
     Returns:
         One weight [1], or one for each group [groups, 1].
     """
-    # A channel that is constant in the source is divided by eps in the layer, and so it is here.
-    scale = 1 / (widen(layer.var) + layer.eps)
-    moved = ((widen(seen.mean) - widen(layer.mean)).square() * scale).mean(-1, keepdim=True)
-    unexplained = 1 - (chance * scale).mean(-1, keepdim=True) / moved.clamp(min=torch.finfo(moved.dtype).tiny)
-    return (MOST * unexplained.clamp(min=0)).to(seen.mean.dtype)
+    share = unexplained(layer, seen, (chance * layer.scale).mean(-1, keepdim=True))
+    return (MOST * share).to(seen.mean.dtype)
+
+
+def unexplained(place: Place, seen: Moments, chance: Tensor) -> Tensor:
+    """Return the share of how far a place has moved that chance does not explain, [1] or [groups, 1].
+
+    Args:
+        place: the place, with its source statistics.
+        seen: the moments that were measured.
+        chance: how far it would have moved by chance, as `Place.moved` measures it.
+    """
+    return _beyond(place.moved(seen), chance)
+
+
+def _beyond(moved: Tensor, chance: Tensor) -> Tensor:
+    return (1 - chance / moved.clamp(min=torch.finfo(moved.dtype).tiny)).clamp(min=0)
+
+
+def beyond_chance(place: Place, seen: Moments, source: Source) -> Tensor:
+    """Return the share of how far a place has moved from a measured source that chance does not explain, [1].
+
+    Counted are the changes of means and of standard deviations. Both source and target are of some images, so that
+    each is off by its part of the spread from image to image. Going this share of the way from the source to what was
+    seen is the estimate of James and Stein, here with twice the chance, since channels do not vary independently.
+    """
+    change = (widen(seen.var) + place.eps).sqrt() - (place.wide[1] + place.eps).sqrt()
+    moved = place.moved(seen) + (change.square() * place.scale).mean(-1, keepdim=True)
+    spread = source.spread[place.path] + source.spread_std[place.path]
+    return _beyond(moved, DOUBT * chance_of_source(source, place, spread, seen.images))
+
+
+def chance_of_source(source: Source, place: Place, spread: Tensor, images: float) -> Tensor:
+    """Return how far clean images would move a place from a measured source by chance, as `Place.moved` measures it.
+
+    Args:
+        source: the source.
+        place: the place.
+        spread: the variance of the mean of one image, [channels].
+        images: the number of images.
+    """
+    return (spread * place.scale).mean() * (1 / max(images, 1) + 1 / source.statistics.images)
 
 
 def chance_of_batch(x: Tensor, images: int, *, sync: bool) -> Tensor:

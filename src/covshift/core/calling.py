@@ -81,6 +81,9 @@ def logits_of(output: Any) -> Tensor:
 def to_device(batch: Any, device: torch.device, *, copy: bool = False) -> Any:
     """Return the same batch with all of its tensors on a device."""
     if isinstance(batch, Tensor):
+        if device.type == "cuda" and batch.device.type == "cpu":
+            # From pinned memory the copy runs beside the device's work, and nothing waits for it.
+            return batch.pin_memory().to(device, non_blocking=True)
         return batch.to(device, copy=copy)
     if isinstance(batch, Mapping):
         return {key: to_device(value, device, copy=copy) for key, value in batch.items()}

@@ -7,6 +7,7 @@ regression on the clean images. An answer that is unsure tends to the mean embed
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor, nn
@@ -15,15 +16,19 @@ from covshift.core.calling import logits_of
 from covshift.core.moments import Moments, widen
 from covshift.core.places import Place
 from covshift.core.ranks import sum_over_ranks
+from covshift.core.reading import Reader
 from covshift.support.errors import CovshiftError
+
+LEAST = 0.1
+"""The least share of the source's variance that a mix of classes is believed to have."""
 
 DIRECTIONS = 32
 """The largest number of numbers that an embedding has where there are many classes."""
 
 _FEW = 64  # classes: each has a direction of its own
 _RIDGE = 10  # images that speak for no dependence
+_LEAST_NOISE = 1e-3  # of the mean over channels
 _IMAGES_EACH = 8  # images for each direction of the embedding, at least
-_LEAST = 0.1  # of the source's variance: the least that a mix of classes is believed to have
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,6 +43,11 @@ class Slopes:
     mean: Tensor
     second: Tensor
     unexplained: Tensor
+
+    @cached_property
+    def noise(self) -> Tensor:
+        """The variance that is not explained, of which no channel has next to nothing."""
+        return self.unexplained.clamp(min=_LEAST_NOISE * float(self.unexplained.mean()))
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,6 +64,22 @@ class Classes:
     centre: Tensor
     slopes: Mapping[str, Slopes]
 
+    @property
+    def separate(self) -> bool:
+        """Whether every class has a direction of its own."""
+        return len(self.embedding) == self.embedding.shape[1]
+
+    @cached_property
+    def covariance(self) -> Tensor:
+        """The covariance of the embedding, over classes that are equally frequent, [directions, directions]."""
+        apart = self.embedding - self.centre
+        return apart.mT @ apart / len(apart)
+
+    @cached_property
+    def readers(self) -> dict[str, Reader]:
+        """How classes are read off the means of images, by path."""
+        return {path: Reader.of(each.mean, each.noise, self.covariance) for path, each in self.slopes.items()}
+
     def locate(self, output: object) -> Tensor | None:
         """Return the expected embedding of each image by the model's answers; None if these are not of its classes."""
         return locate(output, self.embedding)
@@ -61,13 +87,19 @@ class Classes:
 
 def locate(output: object, embedding: Tensor) -> Tensor | None:
     """Return the expected embedding, [images, directions], by a model's output; None if there are other classes."""
+    logits = _logits(output)
+    if logits is None or logits.shape[1] != len(embedding):
+        return None
+    return widen(logits.detach().float().softmax(1)) @ embedding.to(logits.device)
+
+
+def _logits(output: object) -> Tensor | None:
+    """Return the logits in a model's output, [images, classes]; None if it has none of that shape."""
     try:
         logits = logits_of(output)
     except CovshiftError:
         return None
-    if logits.ndim != 2 or logits.shape[1] != len(embedding):
-        return None
-    return widen(logits.detach().float().softmax(1)) @ embedding.to(logits.device)
+    return logits if logits.ndim == 2 else None
 
 
 def embed_classes(model: nn.Module, output: object) -> Tensor | None:
@@ -76,11 +108,8 @@ def embed_classes(model: nn.Module, output: object) -> Tensor | None:
     The rows of the classifier's weight lie near each other for classes that look alike; their principal directions
     are the embedding. Returns None for models without logits, or without a classifier where it is needed.
     """
-    try:
-        logits = logits_of(output)
-    except CovshiftError:
-        return None
-    if logits.ndim != 2 or logits.shape[1] < 2:
+    logits = _logits(output)
+    if logits is None or logits.shape[1] < 2:
         return None
     number = logits.shape[1]
     if number <= _FEW:
@@ -170,7 +199,7 @@ def without_classes(place: Place, seen: Moments, slopes: Slopes, offset: Tensor)
     source_mean, source_var = place.wide
     mean = source_mean + offset @ slopes.mean
     second = source_var + source_mean.square() + offset @ slopes.second
-    var = torch.maximum(second - mean.square(), _LEAST * source_var)
+    var = torch.maximum(second - mean.square(), LEAST * source_var)
     ratio = (widen(seen.var) + place.eps) / (var + place.eps)
     wanted = ((source_var + place.eps) * ratio - place.eps).clamp(min=0)
     return Moments(seen.count, seen.images, widen(seen.mean) - (mean - source_mean) * ratio.sqrt(), wanted)

@@ -1,27 +1,30 @@
 """Full adaptation: `estimate`, the statistics of a whole data set, exactly, in bounded memory."""
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Sized
+from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from covshift.core.auto import beyond_chance
 from covshift.core.calling import batches_of, call_model, device_of, to_device
+from covshift.core.classes import without_classes
 from covshift.core.finding import find_places
 from covshift.core.hooks import check_not_compiled
 from covshift.core.identity import fingerprint
 from covshift.core.lockstep import Lockstep
-from covshift.core.moments import Meter, Moments, merge
+from covshift.core.moments import Meter, Moments, merge, widen
 from covshift.core.places import Only, Patterns, Place, give_back
 from covshift.core.ranks import least_of_ranks, over_ranks, sharing_failure
 from covshift.core.source import Source, anchors_of
-from covshift.core.statistics import Statistics, check_prior
+from covshift.core.statistics import Prior, Statistics, check_prior, target_weight
 from covshift.core.turns import Turns
 from covshift.core.wrappers import AnyModel, unwrap
-from covshift.support.checks import check_flags, check_function, check_path
+from covshift.support.checks import brief, check_flags, check_function, check_path
 from covshift.support.errors import CovshiftError
 from covshift.support.memory import free_memory, parse_bytes
 from covshift.support.progress import progress_bar
@@ -32,8 +35,9 @@ def estimate(
     loader: Iterable[Any] | Tensor,
     *,
     source: Source | None = None,
+    classes: Sequence[float] | Tensor | None = None,
     exact: bool = True,
-    prior: float = 0,
+    prior: Prior = 0,
     memory: float | str | None = None,
     scratch: str | os.PathLike[str] | None = None,
     layers: Patterns = None,
@@ -61,9 +65,13 @@ def estimate(
             With what `open_model` returns also uint8 images, NumPy NHWC or torch NCHW.
         source: what clean images look like inside of this model, by `Source.measure`: then any network can be
             estimated, at the places where it was measured. None for the statistics that the model holds.
+        classes: the share of each class among the images, where these are not the source's: then what classes explain
+            is not corrected, only what is left. Needs a measured `source` of a model that gives classes.
         exact: whether the result is that of one giant batch.
         prior: N, how many images the source statistics count for (Eq. 3), where `exact`; the result is the mixture that
             the layers were normalised by. `adapt` with `Batch(prior)` does the same for a batch that fits in memory.
+            With a `source` that was measured, "auto" lets each place go as far as chance does not explain, so that
+            clean images stay as they are, and few images do little harm.
         memory: the memory for waiting batches, in bytes or as "4 GiB"; by default half of what the machine or the GPU
             has free.
         scratch: a folder for batches that exceed `memory`; by default the system's folder for temporary files.
@@ -89,9 +97,10 @@ def estimate(
     module = unwrap(model)
     check_not_compiled(module)
     measured = find_places(module, anchors_of(source, module), layers, only)
-    check_prior(prior)
+    weigh = _weighing(prior, source)
     if prior and not exact:
         raise CovshiftError("expected prior=0 with exact=False; mix() the result with the source statistics instead")
+    aim = None if classes is None else _past_classes(source, classes, exact)
     bytes_given = None if memory is None else parse_bytes(memory)
     folder = None if scratch is None else check_path(scratch, "scratch")
     total = len(batches) * (len(measured) + 1) if isinstance(batches, Sized) else None
@@ -105,16 +114,57 @@ def estimate(
     ):
         if exact:
             budget = free_memory(measured[0].mean.device) / 2 if bytes_given is None else bytes_given
-            seen = Lockstep(measured, budget, folder, sync, advance, prior, turns).run(runs)
+            seen = Lockstep(measured, budget, folder, sync, advance, weigh, turns, aim).run(runs)
         else:
             seen = _one_by_one(measured, runs, sync, partial(advance, len(measured) + 1), turns)
     if not any(moments.count for moments in seen.values()):
         raise CovshiftError("the loader gave no images that reach a normalisation layer: there is nothing to estimate")
     unseen = {layer.path: Moments(0, 0, layer.mean, layer.var) for layer in measured}
     chosen = {layer.path: layer.chosen(seen[layer.path]) for layer in measured if layer.path in seen}
+    if prior:
+        chosen = {layer.path: _mixed(layer, chosen[layer.path], weigh) for layer in measured if layer.path in chosen}
     anchors = None if source is None else unseen
-    result = Statistics(unseen | chosen, fingerprint(module), anchors=anchors)
-    return result.mix(Statistics(unseen, result.fingerprint, anchors=anchors), prior) if prior else result
+    return Statistics(unseen | chosen, fingerprint(module), anchors=anchors)
+
+
+_Weigh = Callable[[Place, Moments], float | Tensor]
+
+
+def _weighing(prior: Prior, source: Source | None) -> _Weigh:
+    """Return the function that says how much what a place has seen counts against the source."""
+    if isinstance(prior, str) and prior == "auto":
+        if source is None or not source.spread:
+            raise CovshiftError('expected a source by Source.measure() with prior="auto", got none; measure one')
+        return partial(beyond_chance, source=source)
+    check_prior(prior)
+    return lambda place, seen: target_weight(seen.images, prior)
+
+
+def _mixed(place: Place, seen: Moments, weigh: _Weigh) -> Moments:
+    mean, var = place.mixed(widen(seen.mean), widen(seen.var), weigh(place, seen))
+    return replace(seen, mean=mean, var=var)
+
+
+def _past_classes(
+    source: Source | None, shares: Sequence[float] | Tensor, exact: bool
+) -> Callable[[Place, Moments], Moments]:
+    """Return a function that takes what the classes of some images explain out of the moments of a place."""
+    known = None if source is None else source.classes
+    if known is None or not exact:
+        raise CovshiftError(
+            "expected exact=True and a source that knows what classes do, with classes=; measure it on clean images "
+            "of a classifier, 8 for each class at least"
+        )
+    given = torch.as_tensor(shares, dtype=torch.float64)
+    if given.shape != (len(known.embedding),) or not (given >= 0).all() or not 0.99 < float(given.sum()) < 1.01:
+        raise CovshiftError(f"expected classes to be {len(known.embedding)} shares that sum to 1, got {brief(shares)}")
+    offset = given.to(known.embedding) @ known.embedding - known.centre
+
+    def aim(place: Place, seen: Moments) -> Moments:
+        slopes = known.slopes.get(place.path)
+        return seen if slopes is None else without_classes(place, seen, slopes, offset.to(slopes.mean.device))
+
+    return aim
 
 
 @contextmanager

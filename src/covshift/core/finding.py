@@ -7,7 +7,7 @@ from typing import cast
 from torch import Tensor, nn
 
 from covshift.core.hooks import hooks_on
-from covshift.core.moments import Moments
+from covshift.core.moments import Moments, possible
 from covshift.core.outputs import Output, output_channels
 from covshift.core.places import NormLayer, Only, Patterns, Place, holds_statistics
 from covshift.core.wrappers import AnyModel, unwrap
@@ -68,22 +68,18 @@ def choose_places(model: AnyModel, patterns: Patterns = None) -> dict[str, int]:
             layer that can be a place.
     """
     root = _ready(model)
-    possible = {path: channels for path, module in root.named_modules() if (channels := _channels(module)) is not None}
-    if patterns is not None and patterns != "auto":
-        return {path: possible[path] for path in _free({p: root.get_submodule(p) for p in possible}, patterns)}
-    kinds = {path: root.get_submodule(path) for path in possible}
-    for wanted in (_holds, _normalises, _convolves):
-        chosen = {path: possible[path] for path, module in kinds.items() if wanted(module)}
+    sizes = {path: size for path, module in root.named_modules() if (size := _channels(module)) is not None}
+    modules = {path: root.get_submodule(path) for path in sizes}
+    if patterns is not None and not (isinstance(patterns, str) and patterns == "auto"):
+        return {path: sizes[path] for path in _free(modules, patterns)}
+    for wanted in (holds_statistics, _normalises, _convolves):
+        chosen = {path: sizes[path] for path, module in modules.items() if wanted(module)}
         if chosen:
             return chosen
     raise CovshiftError(
         "the model has no layer whose activations can be corrected: none that holds statistics, no convolution and no "
         "normalisation"
     )
-
-
-def _holds(module: nn.Module) -> bool:
-    return holds_statistics(module)
 
 
 def _normalises(module: nn.Module) -> bool:
@@ -108,7 +104,7 @@ def _ready(model: AnyModel, only: Only = None) -> nn.Module:
 
 
 def _free(modules: Mapping[str, nn.Module], patterns: Patterns) -> list[str]:
-    """Return the paths that match one of the patterns, all of layers that no hook of ours is on."""
+    """Return the paths that match one of the patterns, all of intact layers that no hook of ours is on."""
     wanted = [patterns] if isinstance(patterns, str) else patterns
     wanted = None if wanted is None else check_list(wanted, "layers", "patterns of layer paths, such as 'layer1.*'")
     if wanted is not None and not all(isinstance(pattern, str) for pattern in wanted):
@@ -120,7 +116,23 @@ def _free(modules: Mapping[str, nn.Module], patterns: Patterns) -> list[str]:
     for path in paths:
         if hooks_on(modules[path]):
             raise CovshiftError(f"layer {path!r} is being adapted already; remove() that adapter first")
+    _check_held({path: modules[path] for path in paths if holds_statistics(modules[path])})
     return paths
+
+
+def _check_held(norms: Mapping[str, nn.Module]) -> None:
+    """Raise a `CovshiftError` unless layers hold statistics that data can have."""
+    held = {
+        path: Moments(0, 0, cast(Tensor, norm.running_mean), cast(Tensor, norm.running_var))
+        for path, norm in norms.items()
+    }
+    # All layers are checked together, which is quick and, on a GPU, has to be waited for once.
+    if not all(possible(held.values())):
+        path = next(path for path, moments in held.items() if not all(possible([moments])))
+        raise CovshiftError(
+            f"expected layer {path!r} to hold finite means and finite variances from 0, got NaN, infinite or negative "
+            "ones; load the weights of a model whose training did not diverge, in a type wide enough for them"
+        )
 
 
 def norm_modules(model: nn.Module) -> dict[str, nn.Module]:

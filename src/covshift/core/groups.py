@@ -1,11 +1,11 @@
 """Many small statistical batches in one compute batch: each group of images is normalised by its own statistics."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
 
-from covshift.core.moments import Moments, mean_var, measure_rows
+from covshift.core.moments import Moments, mean_var, measure_rows, widen
 from covshift.core.places import Place
 
 _LARGE = 1 << 17  # values: a group with this many is worth a call of its own
@@ -58,14 +58,34 @@ def renormalise(x: Tensor, layer: Place, groups: list[Moments], weights: Sequenc
     """
     mean = torch.cat([torch.lerp(layer.mean.to(g.mean), g.mean, w) for g, w in zip(groups, weights, strict=True)])
     var = torch.cat([torch.lerp(layer.var.to(g.var), g.var, w) for g, w in zip(groups, weights, strict=True)])
-    source_mean, source_var = layer.mean.to(mean), layer.var.to(var)
-    mean = source_mean.expand_as(mean) if layer.only == "var" else mean
-    var = source_var.expand_as(var) if layer.only == "mean" else var
-    scale = ((source_var + layer.eps) / (var + layer.eps)).sqrt()
-    shift = source_mean - mean * scale
     # Rows of a full group; the group of those left over is the last one, so what is too much is cut off.
     in_group = rows_of(groups[0], x) // len(groups[0].mean)
-    scale, shift = (_like(x, t.repeat_interleave(in_group, dim=0)[: len(x)]) for t in (scale, shift))
+    return _shift_and_scale(x, layer, mean, var, lambda t: t.repeat_interleave(in_group, dim=0)[: len(x)])
+
+
+def correct_rows(x: Tensor, place: Place, rows: Sequence[int], moments: Sequence[tuple[Tensor, Tensor]]) -> Tensor:
+    """Shift and scale consecutive runs of rows, each from a mean and variance of its own to those of the source.
+
+    Args:
+        x: the activations, [rows, channels, ...].
+        place: the place, with its source statistics.
+        rows: the number of rows in each run.
+        moments: the mean and the variance of each run, mixed with the source already.
+    """
+    mean, var = (torch.stack([widen(each) for each in part]) for part in zip(*moments, strict=True))
+    runs = torch.tensor(rows, device=x.device)
+    return _shift_and_scale(x, place, mean, var, lambda t: t.repeat_interleave(runs, dim=0, output_size=len(x)))
+
+
+def _shift_and_scale(x: Tensor, place: Place, mean: Tensor, var: Tensor, spread: Callable[[Tensor], Tensor]) -> Tensor:
+    """Correct rows of `x` from moments of [groups, channels], of which `spread` gives each row its own."""
+    source_mean, source_var = place.mean.to(mean), place.var.to(var)
+    mean = source_mean.expand_as(mean) if place.only == "var" else mean
+    var = source_var.expand_as(var) if place.only == "mean" else var
+    scale = ((source_var + place.eps) / (var + place.eps)).sqrt()
+    shift = source_mean - mean * scale
+    wide = x.dtype if x.dtype.itemsize >= 4 else torch.float32  # sums of doubles would turn all of x into doubles
+    scale, shift = (_like(x, spread(t.to(wide))) for t in (scale, shift))
     return torch.addcmul(shift, x, scale).to(x.dtype)
 
 

@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from covshift.core.forecasting import StreamForecast
+
 State = Literal["following", "holding", "reset"]
 """What an adapter does: it follows a shift, leaves the model as it is, or has just started anew."""
 
@@ -21,6 +23,8 @@ class Health:
         trust: how much of what each place has seen is followed, from 0 to 1, by path.
         shift: how far each place is from its source, in standard deviations, by path.
         classes: the share of each class in what is remembered, as the model says; empty where that is not known.
+        forecast: the errors to expect of the model as it is and as it is adapted now, or that these cannot be told;
+            None without a predictor, or without images.
     """
 
     state: State
@@ -29,6 +33,7 @@ class Health:
     trust: Mapping[str, float] = field(repr=False)
     shift: Mapping[str, float] = field(repr=False)
     classes: tuple[float, ...] = field(default=(), repr=False)
+    forecast: StreamForecast | None = field(default=None, repr=False)
 
 
 def judge(

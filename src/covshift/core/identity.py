@@ -1,4 +1,4 @@
-"""Which model is this: digests of its architecture and of all that it holds."""
+"""Digests by which a model is recognised: of its architecture, and of all that it holds."""
 
 import hashlib
 import json

@@ -1,26 +1,27 @@
 """`Live`: a policy for a camera, which follows the shift, not the classes, and holds still where it cannot tell."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from covshift.core.auto import MOST, chance_of_batch
-from covshift.core.classes import Classes, locate, without_classes
+from covshift.core.auto import DOUBT, MOST, Rule
+from covshift.core.classes import Classes, without_classes
 from covshift.core.health import Health, judge
-from covshift.core.moments import Moments, widen
-from covshift.core.order import RECENT, Order, Recent, check_notes, surprise, without_class
+from covshift.core.moments import Moments, add_batch, fading, widen
+from covshift.core.order import RECENT, Order, Recent, check_notes, first_places, means_without, surprise
+from covshift.core.orders import First, Orders
+from covshift.core.outlook import Outlook
 from covshift.core.places import Place
-from covshift.core.policies import Memory, Policy, Rows, Stream
-from covshift.core.statistics import Statistics, check_prior, target_weight
+from covshift.core.policies import Memory, Numbers, Policy, Rows
+from covshift.core.seen import Seen, images_in, joined, paths_of
+from covshift.core.statistics import Statistics, check_prior
 from covshift.support.checks import check_flags
 from covshift.support.errors import CovshiftError, is_number
-
-DOUBT = 2.0
-"""How many times the chance that was measured on clean images is taken for chance."""
 
 CHANGE = 4.0
 """How many times chance the last images must differ from those remembered to be taken for those of a new domain."""
@@ -39,6 +40,7 @@ class Live(Policy):
         prior: N, how many images the source statistics count for in addition (Eq. 3).
         sync: whether ranks of `torch.distributed` pool what they see; their classes stay apart.
 
+    >>> import torch
     >>> from torch import nn
     >>> from covshift.core.adapter import adapt
     >>> from covshift.core.source import Source
@@ -63,76 +65,141 @@ class Live(Policy):
         if not is_number(self.memory) or not 1 < self.memory < math.inf:
             raise CovshiftError(f"expected memory to be a number of images above 1, got {self.memory!r}")
 
+    @property
+    def decay(self) -> float:
+        """The factor by which an image's weight falls with every image after it."""
+        return 1 - 1 / self.memory
+
     def follow(self, before: Moments | None, batch: Moments) -> Moments:
         """Return the moments of the last images."""
-        return Stream(self.prior, 1 - 1 / self.memory).follow(before, batch)
+        return add_batch(before, batch, self.decay)
 
-    def aim(self, place: Place, seen: Moments, rows: Rows | None) -> Moments:
+    def aim(self, place: Place, seen: Moments, rows: Rows) -> Moments:
         """Return the moments to correct by: what would have been seen of the source's own classes."""
-        classes = None if rows is None else _classes_of(rows.memory)
+        classes = _classes_of(rows.memory)
         if classes is None or place.path not in classes.slopes:
             return seen
-        assert rows is not None
-        order = Order.of(rows.memory.notes, classes)
-        share = self._share(order, rows.images)
-        offset = order.mix * (1 - share) + order.expected * share
+        outlook = self._outlook(rows.memory, rows.images)
+        offset, before = outlook.offset, rows.memory.seen.get(place.path)
+        if outlook.spread and before is not None:
+            batch = _batch(before, seen, outlook.share)
+            read = outlook.read(place, before, batch.mean, classes)
+            offset = offset + (read - outlook.coming) * outlook.share
         return without_classes(place, seen, classes.slopes[place.path], offset)
+
+    def reads(self, memory: Memory, now: int) -> bool:
+        """Return whether the classes of the images at hand are read off their activations."""
+        return _classes_of(memory) is not None and self._outlook(memory, now).spread > 0
+
+    def offset(self, memory: Memory, now: int) -> Tensor | None:
+        """Return the mean embedding of the classes in the stream, from the source's; None if it is not known."""
+        return None if _classes_of(memory) is None else self._outlook(memory, now).offset
 
     def weigh(self, place: Place, seen: Moments, rows: Rows | None) -> float | Tensor:
         """Return the share of the difference that neither chance nor classes explain, of n/(N+n)."""
         if rows is None:
             return 0.0
-        scale = 1 / (place.wide[1] + place.eps)
-        moved = ((widen(seen.mean) - place.wide[0]).square() * scale).mean()
-        chance, most = self._chance(place, seen, rows, scale)
-        unexplained = (1 - chance / moved.clamp(min=torch.finfo(moved.dtype).tiny)).clamp(min=0)
-        weight = unexplained * most * target_weight(seen.images, self.prior)
-        return weight.to(seen.mean.dtype).reshape(1)
+        return self.rule(place, seen.images, rows.images, rows.memory).weigh(place, seen, rows.x, rows.images)
 
-    def _chance(self, place: Place, seen: Moments, rows: Rows, scale: Tensor) -> tuple[Tensor, float]:
+    def rule(self, place: Place, images: float, now: int, memory: Memory) -> Rule:
         """Return how far clean images of these classes would have moved the mean, and how much to trust the rest."""
-        source, classes = rows.memory.source, _classes_of(rows.memory)
-        images = max(seen.images, 1.0)
-        if source is None or not source.measured:
-            one = chance_of_batch(rows.x, rows.images, sync=False) * rows.images
-            return DOUBT * (one * scale).mean() / images, MOST
-        spread = (source.spread[place.path] * scale).mean()
-        if classes is None or place.path not in classes.slopes:
-            return DOUBT * spread * (1 / images + 1 / source.statistics.images), 1.0
-        known = (classes.slopes[place.path].unexplained * scale).mean()
-        order = Order.of(rows.memory.notes, classes)
-        unsure = (spread - known).clamp(min=0) * order.doubt * self._share(order, rows.images) ** 2
-        return DOUBT * known * (1 / images + 1 / source.statistics.images) + unsure, 1.0
+        return Rule(*(np.asarray(each).item() for each in self._rule([place], images, [now], [memory])))
 
-    def _share(self, order: Order, images: int) -> float:
+    def rules(
+        self, places: Sequence[Place], images: Numbers, now: Sequence[int], memories: Sequence[Memory]
+    ) -> Numbers:
+        """Return the rules of some streams at all places, [streams, places, 3], of the images seen there."""
+        return np.stack(np.broadcast_arrays(*self._rule(places, images, now, memories)), -1)
+
+    def _rule(
+        self, places: Sequence[Place], images: Numbers | float, now: Sequence[int], memories: Sequence[Memory]
+    ) -> tuple[Numbers, Numbers, Numbers]:
+        """Return what a `Rule` holds, for streams and places that share a source."""
+        source, classes = memories[0].source, _classes_of(memories[0])
+        weight, images = np.divide(images, np.add(images, self.prior)), np.maximum(images, 1.0)
+        none = np.zeros(1)
+        if source is None or not source.measured:
+            return MOST * weight, none, DOUBT * np.array(now)[:, None] / images
+        spread = np.array([place.relative("spread", source.spread[place.path]) for place in places])
+        few = 1 / images + 1 / source.statistics.images  # both the stream and the source are of some images
+        if classes is None:
+            return weight, DOUBT * spread * few, none
+        slopes = [classes.slopes.get(place.path) for place in places]
+        known = np.array(
+            [
+                place.relative("spread", source.spread[place.path])
+                if each is None
+                else place.relative("unexplained", each.unexplained)
+                for place, each in zip(places, slopes, strict=True)
+            ]
+        )
+        outlooks = [self._outlook(*each) for each in zip(memories, now, strict=True)]
+        unsure = np.maximum(spread - known, 0.0) * np.array([[each.doubt] for each in outlooks])
+        for row, outlook, memory in zip(unsure, outlooks, memories, strict=True):
+            for i, place in enumerate(places if outlook.spread else ()):
+                if place.path in classes.slopes and place.path in memory.seen:
+                    row[i] = classes.readers[place.path].unknown(place.scale, outlook.spread, outlook.chance)
+        shares = np.array([[each.share] for each in outlooks])
+        return weight, DOUBT * known * few + unsure * shares**2, none
+
+    def _outlook(self, memory: Memory, now: int) -> Outlook:
+        """Return what is expected of the classes of a pass of so many images."""
+        name = f"outlook on {now}"
+        if name not in memory.derived:
+            classes = _classes_of(memory)
+            assert classes is not None
+            order = Order.of(memory.notes, classes)
+            memory.derived[name] = Outlook.of(order, classes, now, self._share(order.images, now))
+        return memory.derived[name]  # type: ignore[no-any-return]
+
+    def _share(self, remembered: float, images: int) -> float:
         """Return the share of the images of a pass in what is remembered after it."""
-        kept = (1 - 1 / self.memory) ** images
-        new = (1 - kept) * self.memory
-        return new / (order.images * kept + new) if images else 0.0
+        kept, each = fading(images, self.decay)
+        new = each * images
+        return new / (remembered * kept + new) if images else 0.0
 
     def commit(self, memory: Memory, seen: Mapping[str, Moments], output: object) -> Memory:
         """Return the memory with what was seen, and with the classes that the model said it shows."""
-        after = super().commit(memory, seen, output)
         classes = _classes_of(memory)
-        located = None if classes is None or output is None else locate(output, classes.embedding)
-        if classes is None or located is None or not len(located) or not seen:
+        after = super().commit(memory, seen, output)
+        located = None if classes is None or output is None else classes.locate(output)
+        first = {} if classes is None else first_places(seen, classes)
+        if classes is None or located is None or not len(located) or not first:
             return after
         order = Order.of(memory.notes, classes)
-        share = self._share(order, len(located))
+        share = self._share(order.images, len(located))
         offset = located.mean(0) - classes.centre
-        images = max(moments.images for moments in seen.values())
+        images = images_in(seen)
         later = order.after(offset, images, share)
-        before = memory.seen if memory.seen.keys() == seen.keys() else {}
-        recent = Recent.of(memory.notes).after(
-            without_class(
-                {path: _batch(before.get(path), each, share) for path, each in seen.items()}, classes, offset
-            ),
-            len(located),
-        )
-        remembered = without_class(seen, classes, later.mix)
-        if order.images > 2 * RECENT and surprise(recent, remembered, images, seen, classes) > CHANGE:
+        before = memory.seen if paths_of(memory.seen) == paths_of(seen) else {}
+        batch = {path: _batch(before.get(path), each, share) for path, each in first.items()}
+        recent = Recent.of(memory.notes).after(means_without(batch, classes, offset), len(located))
+        remembered = means_without(first, classes, later.mix)
+        if order.images > 2 * RECENT and surprise(recent, remembered, images, first, classes) > CHANGE:
             return replace(memory, seen={}, notes=order.anew().notes())
         return replace(after, notes={**later.notes(), **recent.notes()})
+
+    def commit_all(
+        self, memories: Sequence[Memory], seen: Sequence[Mapping[str, Moments]], outputs: Sequence[object]
+    ) -> list[Memory]:
+        """Return what `commit` returns for each of some streams; in arrays where compiled code has measured them."""
+        classes, held = _classes_of(memories[0]), [each for each in seen if isinstance(each, Seen)]
+        first = First.of(held[0], classes) if classes is not None and len(held) == len(seen) else None
+        located = None if first is None else _located(outputs, classes)
+        if classes is None or first is None or located is None or type(self).commit is not Live.commit:
+            return super().commit_all(memories, seen, outputs)
+        orders = Orders.of([memory.notes for memory in memories], first)
+        remembered, (offsets, numbers) = orders.numbers[:, 0], located
+        shares = [self._share(*each) for each in zip(remembered.tolist(), numbers, strict=True)]
+        before = [memory.seen for memory in memories]
+        later = orders.after(first, offsets, np.array(numbers), np.array(shares), before, held)
+        changed = (remembered > 2 * RECENT) & (later.surprise(first, held) > CHANGE)
+        return [
+            replace(memory, seen={}, notes=Order.of(memory.notes, classes).anew().notes())
+            if anew
+            else replace(memory, seen=joined(memory.seen, each), notes=notes)
+            for memory, each, notes, anew in zip(memories, held, later.notes(), changed.tolist(), strict=True)
+        ]
 
     def resume(self, state: Statistics) -> Memory:
         """Return the memory that a state describes, or raise a `CovshiftError` if its notes are damaged."""
@@ -143,9 +210,9 @@ class Live(Policy):
     def judge(self, memory: Memory, trust: Mapping[str, float], shift: Mapping[str, float]) -> Health:
         """Return what the adapter does at the moment, and why."""
         classes = _classes_of(memory)
-        images = max((moments.images for moments in memory.seen.values()), default=0.0)
+        images = images_in(memory.seen)
         shares: tuple[float, ...] = ()
-        if classes is not None and memory.seen and classes.embedding.shape[0] == classes.embedding.shape[1]:
+        if classes is not None and memory.seen and classes.separate:
             mix = Order.of(memory.notes, classes).mix + classes.centre
             shares = tuple((mix @ classes.embedding.mT).tolist())
         return judge(images, trust, shift, classes=shares, reset="order" in memory.notes and not memory.seen)
@@ -156,6 +223,19 @@ def _batch(before: Moments | None, after: Moments, share: float) -> Moments:
     if before is None or not share:
         return after
     return replace(after, mean=before.mean + (widen(after.mean) - before.mean) / share)
+
+
+def _located(outputs: Sequence[object], classes: Classes | None) -> tuple[Numbers, list[int]] | None:
+    """Return the mean embedding of the images of each output, from the source's, and their number, if that is known."""
+    logits = [output for output in outputs if isinstance(output, Tensor) and output.ndim == 2 and output.shape[0]]
+    if classes is None or len(logits) < len(outputs) or len({each.shape[1] for each in logits}) > 1:
+        return None
+    located, numbers = classes.locate(torch.cat(logits)), [each.shape[0] for each in logits]
+    if located is None:
+        return None
+    starts = np.cumsum([0, *numbers[:-1]])
+    means = np.add.reduceat(located.numpy(), starts) / np.array(numbers)[:, None]
+    return means - classes.centre.numpy(), numbers
 
 
 def _classes_of(memory: Memory) -> Classes | None:

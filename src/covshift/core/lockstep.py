@@ -7,18 +7,20 @@ any depth, and resumed. Only one runs at a time.
 
 from collections.abc import Callable, Iterable
 from contextlib import nullcontext
+from dataclasses import replace
 from functools import reduce
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 from greenlet import getcurrent, greenlet
+from torch import Tensor
 
+from covshift.core.dense import measure_dense
 from covshift.core.moments import Meter, Moments, merge
 from covshift.core.parking import Held, Parking
 from covshift.core.places import Place, give_back
 from covshift.core.ranks import least_of_ranks, over_ranks, sharing_failure
-from covshift.core.statistics import target_weight
 from covshift.core.turns import Turns
 from covshift.support.errors import CovshiftError
 
@@ -45,7 +47,7 @@ class _Runner(greenlet):  # type: ignore[misc]
         super().__init__(run)
         self.autocast = autocast
         self.held = Held()
-        self.meter = Meter()
+        self.meter = Meter(measure_dense)
         self.layer: Place | None = None
         self.moments: Moments | None = None
 
@@ -59,8 +61,9 @@ class Lockstep:
         scratch: the folder for parked passes; None for the system's folder for temporary files.
         sync: whether the passes of all ranks go in step.
         advance: called with 1 whenever a pass has reached the next layer.
-        prior: N, how many images the source statistics count for in what the layers use.
+        weigh: returns how much what a layer has seen counts in what it uses, from 0 to 1; the source has the rest.
         turns: the lock that other threads which call the model wait for; by default a new one.
+        aim: returns the moments that a layer uses and that count as seen, given what it saw; by default these.
     """
 
     def __init__(
@@ -70,8 +73,9 @@ class Lockstep:
         scratch: Path | None,
         sync: bool,
         advance: Callable[[float], None],
-        prior: float = 0,
+        weigh: Callable[[Place, Moments], float | Tensor] = lambda layer, seen: 1.0,
         turns: Turns | None = None,
+        aim: Callable[[Place, Moments], Moments] | None = None,
     ) -> None:
         self.seen: dict[str, Moments] = {}
         self.parking = Parking(memory, scratch)
@@ -80,7 +84,8 @@ class Lockstep:
         self._device = layers[0].mean.device
         self._sync = sync
         self._advance = advance
-        self._prior = prior
+        self._weigh = weigh
+        self._aim = aim
         self._turns = turns or Turns(busy=False)
         self._runners: list[_Runner] = []
 
@@ -131,10 +136,12 @@ class Lockstep:
         total = reduce(merge, moments, Moments(0, 0, layer.mean, layer.var))
         if self._sync:
             total = over_ranks(total)
-        layer.check(total, self._prior)
+        total = total if self._aim is None else self._aim(layer, total)
         seen = merge(self.seen[layer.path], total) if layer.path in self.seen else total
         # A layer that is called again sees the same images, which are not counted again.
-        layer.mix(total.mean, total.var, target_weight(total.images or seen.images, self._prior))
+        weight = self._weigh(layer, replace(total, images=total.images or seen.images))
+        layer.check(total, alone=isinstance(weight, float) and weight == 1)
+        layer.mix(total.mean, total.var, weight)
         self.seen[layer.path] = seen
 
     def _resume(self, runner: _Runner) -> None:

@@ -22,6 +22,7 @@ class Look:
         self._places = places
         self._seen: dict[str, Moments] = {}
         self._means: dict[str, Moments] = {}
+        self._variances: dict[str, Moments] = {}
         self._meter = Meter()
         self._images: dict[str, tuple[Tensor, Tensor]] = {}
         self._regression: Regression | None = None
@@ -48,7 +49,9 @@ class Look:
             mean, var = measure_rows(x)
             images = self._meter.images(x)
             means, squares = of_images(mean, images), of_images(widen(var) + widen(mean).square(), images)
-            _add(self._means, place.path, Moments(len(means), len(means), means.mean(0), means.var(0, correction=0)))
+            for total, values in ((self._means, means), (self._variances, squares - means.square())):
+                number = len(values)
+                _add(total, place.path, Moments(number, number, values.mean(0), values.var(0, correction=0)))
             self._images[place.path] = (means, squares)
 
     def _end(self, output: object) -> None:
@@ -58,21 +61,25 @@ class Look:
         if self._regression is not None:
             self._regression.add(output, self._images)
 
-    def moments(self, *, sync: bool) -> tuple[dict[str, Moments], dict[str, Moments]]:
-        """Return the moments of what passes each place that was reached, and those of the means of single images."""
-        seen, means = self._seen, self._means
-        if sync:
-            seen, means = (
-                {place.path: over_ranks(part.get(place.path, _nothing(place))) for place in self._places}
-                for part in (seen, means)
-            )
+    def moments(self, *, sync: bool) -> dict[str, Moments]:
+        """Return the moments of what passes each place that was reached."""
+        seen = self._all(self._seen, sync)
         seen = {path: moments for path, moments in seen.items() if moments.count}
         if not seen:
             raise CovshiftError("the loader gave no images that reach a place of the model: nothing was measured")
         for path, moments in seen.items():
             if not (moments.mean.isfinite() & moments.var.isfinite()).all():
                 raise not_finite(path)
-        return seen, means
+        return seen
+
+    def of_images(self, *, sync: bool) -> tuple[dict[str, Moments], dict[str, Moments]]:
+        """Return the moments over images of the mean of one image, and of its variance."""
+        return self._all(self._means, sync), self._all(self._variances, sync)
+
+    def _all(self, part: dict[str, Moments], sync: bool) -> dict[str, Moments]:
+        if not sync:
+            return part
+        return {place.path: over_ranks(part.get(place.path, _nothing(place))) for place in self._places}
 
     def classes(self, *, sync: bool) -> Classes | None:
         """Return what the classes do to the activations; None if the model gives no classes."""

@@ -1,5 +1,7 @@
 """The first two moments of a layer's input: measured on a batch, merged without cancellation."""
 
+import math
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from numbers import Real
 
@@ -68,9 +70,13 @@ class Meter:
 
     A pass has as many images as its first layer sees rows; later layers may see tokens or regions. A layer that is
     called twice meets the same images again.
+
+    Args:
+        how: returns the moments of activations that belong to a number of images; `measure` by default.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, how: Callable[[Tensor, int], Moments] | None = None) -> None:
+        self._how = how or measure
         self._images: int | None = None
         self._visited: set[str] = set()
 
@@ -87,14 +93,18 @@ class Meter:
     def images(self, x: Tensor) -> int:
         """Return the number of images that the input of a layer, `x`, belongs to."""
         if self._images is None:
-            self._images = len(x)
+            self._images = x.shape[0]
         return self._images
 
     def measure(self, path: str, x: Tensor) -> Moments:
         """Return the moments of the input of the layer at `path`; images that it meets again are not counted again."""
         images = 0 if path in self._visited else self.images(x)
+        self.visit(path)
+        return self._how(x, images)
+
+    def visit(self, path: str) -> None:
+        """Note that the layer at `path` has met the images of the pass."""
         self._visited.add(path)
-        return measure(x, images)
 
 
 def _refine(x: Tensor, mean: Tensor, var: Tensor) -> tuple[Tensor, Tensor]:
@@ -159,6 +169,52 @@ def merge(a: Moments, b: Moments) -> Moments:
     mean = widen(a.mean).add(delta, alpha=weight)
     var = torch.lerp(widen(a.var), widen(b.var), weight).add(delta.square(), alpha=weight * (1 - weight))
     return Moments(count, a.images + b.images, mean, var)
+
+
+def possible(moments: Iterable[Moments]) -> tuple[bool, bool]:
+    """Return whether means are finite, and whether variances are finite and not negative.
+
+    >>> possible([Moments(0, 0, torch.zeros(3), torch.tensor([1, 0, -1.0]))])
+    (True, False)
+    """
+    some = [each for each in moments if each.mean.numel()]
+    if not some:
+        return True, True
+    device = some[0].mean.device
+    mean, var = (torch.cat([getattr(each, name).flatten().to(device) for each in some]) for name in ("mean", "var"))
+    low, top = var.aminmax()
+    return bool(mean.isfinite().all()), bool((low >= 0) & (top < math.inf))
+
+
+def add_batch(before: Moments | None, batch: Moments, decay: float | None) -> Moments:
+    """Return the moments of a stream after one more batch, with the variance between batches.
+
+    Args:
+        before: those before it; None at the start.
+        batch: those of the batch.
+        decay: the factor by which an image's weight falls with every image after it; None to remember all equally.
+    """
+    if decay is not None and batch.images > 0:
+        kept, share = fading(batch.images, decay)
+        batch = replace(batch, count=batch.count * share, images=batch.images * share)
+        if before is not None:
+            before = replace(before, count=before.count * kept, images=before.images * kept)
+    if before is None:
+        return replace(batch, mean=widen(batch.mean), var=widen(batch.var))
+    return merge(before, batch)
+
+
+def fading(images: float, decay: float | None) -> tuple[float, float]:
+    """Return by what a batch of so many images multiplies the weight of those before it, and that of each of its own.
+
+    >>> fading(2, decay=0.5)
+    (0.25, 0.75)
+    """
+    if decay is None or not images:
+        return 1.0, 1.0
+    # A batch weighs as much as its images would one by one: 1 + d + d² + ...
+    kept = decay**images
+    return kept, (1 - kept) / (1 - decay) / images
 
 
 def widen(x: Tensor) -> Tensor:

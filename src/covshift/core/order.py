@@ -1,6 +1,6 @@
 """What a stream has shown so far of its order: which classes, how long it stays with one, and sudden changes."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 import torch
@@ -13,9 +13,13 @@ from covshift.support.errors import CovshiftError
 RECENT = 8
 """Number of images that are compared with what is remembered, to notice a change."""
 
-_FIRST = 10  # places, from the input on: what later ones see depends on corrections before
+FIRST = 10
+"""Number of places, from the input on, that are compared: what later ones see depends on corrections before."""
+
+FADES = 0.9
+"""How much of what is known of the order is kept from batch to batch."""
+
 _LEAST_DOUBT = 1 / 8  # of what classes do: never taken to be known better from the last images
-_FADES = 0.9  # how much of what is known of the order is kept from batch to batch
 _SURE = 3  # batches before the order is believed
 
 
@@ -52,6 +56,12 @@ class Order(NamedTuple):
         return min(1.0, max(0.0, self.along / self.across)) if self.across > 0 else 1.0
 
     @property
+    def length(self) -> float:
+        """The mean square of the embedding of a batch, from the source's mean."""
+        counted = (1 - FADES ** (self.batches - 1)) / (1 - FADES)
+        return self.across / counted if counted > 0 else 0.0
+
+    @property
     def expected(self) -> Tensor:
         """The embedding that is expected of the next batch."""
         return self.last * self.likeness
@@ -63,7 +73,7 @@ class Order(NamedTuple):
 
     def after(self, located: Tensor, images: float, share: float) -> "Order":
         """Return the order after one more batch."""
-        along, across = self.along * _FADES, self.across * _FADES
+        along, across = self.along * FADES, self.across * FADES
         if self.batches:
             along += float(self.last @ located)
             across += float(self.last @ self.last)
@@ -108,21 +118,24 @@ class Recent(NamedTuple):
         return {"recent": torch.cat([self.means.new_tensor([self.chance]), self.means])}
 
 
-def without_class(seen: Mapping[str, Moments], classes: Classes, offset: Tensor) -> Tensor:
-    """Return the means at the first places, without what classes with this offset of their embedding explain."""
-    paths = _first(seen, classes)
-    return torch.cat([widen(seen[path].mean) - offset @ classes.slopes[path].mean for path in paths])
+def first_places(seen: Mapping[str, Moments], classes: Classes) -> dict[str, Moments]:
+    """Return what was seen at the first places of which it is known what classes do there."""
+    return {path: seen[path] for path in [path for path in seen if path in classes.slopes][:FIRST]}
 
 
-def surprise(recent: Recent, remembered: Tensor, images: float, seen: Mapping[str, Moments], classes: Classes) -> float:
-    """Return how far the last images lie from those remembered, as a mean over the first places; 1 is chance."""
+def means_without(seen: Mapping[str, Moments], classes: Classes, offset: Tensor) -> Tensor:
+    """Return the means at some places, one vector, without what classes with this offset of their embedding explain."""
+    return torch.cat([widen(each.mean) - offset @ classes.slopes[path].mean for path, each in seen.items()])
+
+
+def surprise(recent: Recent, remembered: Tensor, images: float, paths: Collection[str], classes: Classes) -> float:
+    """Return how far the last images lie from those remembered, as a mean over places; 1 is what chance explains."""
     apart, start, total = (recent.means - remembered).square(), 0, 0.0
-    paths = _first(seen, classes)
     for path in paths:
-        one = classes.slopes[path].unexplained
-        scale = one.clamp(min=1e-3 * float(one.mean())) * (recent.chance + 1 / images)
-        total += float((apart[start : start + len(one)] / scale).mean())
-        start += len(one)
+        noise = classes.slopes[path].noise
+        scale = noise * (recent.chance + 1 / images)
+        total += float((apart[start : start + len(noise)] / scale).mean())
+        start += len(noise)
     return total / len(paths)
 
 
@@ -138,7 +151,3 @@ def check_notes(notes: Mapping[str, Tensor]) -> None:
     possible = all(bool(note.isfinite().all()) for note in given)
     if not whole or not possible or bool((order[[0, 3]] < 0).any()) or (recent is not None and not recent[0] > 0):  # type: ignore[index]
         raise CovshiftError("this state of a Live policy is damaged; start anew, or load an intact one")
-
-
-def _first(seen: Mapping[str, Moments], classes: Classes) -> list[str]:
-    return [path for path in seen if path in classes.slopes][:_FIRST]

@@ -10,6 +10,7 @@ from covshift.core.classes import Classes, Slopes
 from covshift.core.moments import Moments
 
 _PARTS = ("counts", "mean", "var")
+_SPREADS = ("spread", "spread of std")
 _SLOPES = ("mean", "second", "unexplained")
 
 
@@ -33,6 +34,30 @@ def unpack(file: Any, names: list[str], prefix: str = "") -> dict[str, Moments]:
         count, images = counts.tolist()
         layers[name] = Moments(count, images, mean, var)
     return layers
+
+
+def pack_spreads(*spreads: Mapping[str, Tensor], prefix: str = "") -> dict[str, Tensor]:
+    """Return the tensors that a file of the spreads of a source, and of their deviations, holds."""
+    return {
+        f"{name}/{prefix}{ending}": tensor.detach().to("cpu", torch.float64).contiguous()
+        for ending, spread in zip(_SPREADS, spreads, strict=True)
+        for name, tensor in spread.items()
+    }
+
+
+def unpack_spreads(
+    file: Any, layers: Mapping[str, Moments], prefix: str = ""
+) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """Return the spreads that an open safetensors file holds for these layers, and their deviations."""
+
+    def read(name: str, ending: str) -> Tensor:
+        tensor: Tensor = file.get_tensor(f"{name}/{prefix}{ending}")
+        if tensor.shape != layers[name].mean.shape or not (tensor >= 0).all() or not tensor.isfinite().all():
+            raise ValueError(f"expected finite spreads from 0 for {name!r}, got others")
+        return tensor
+
+    spread, deviation = ({name: read(name, ending) for name in layers} for ending in _SPREADS)
+    return spread, deviation
 
 
 def pack_classes(classes: Classes) -> dict[str, Tensor]:

@@ -4,6 +4,7 @@ A place is the input of a layer that holds statistics (`NormLayer`), which is co
 buffers, or the output of any other layer (`Output`, in a module of its own), which is shifted and scaled.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
@@ -14,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
-from covshift.core.hooks import Act, Hook
+from covshift.core.hooks import Act, Hook, Shortcut
 from covshift.core.moments import Moments, widen
 from covshift.support.errors import CovshiftError
 
@@ -22,7 +23,7 @@ Patterns = str | Sequence[str] | None
 Only = Literal["mean", "var"] | None
 
 
-class Place:
+class Place(ABC):
     """Somewhere in a model where activations with channels pass, with the source statistics that they had there.
 
     Attributes:
@@ -38,20 +39,22 @@ class Place:
         self.only = only
         self.mean = mean
         self.var = var
+        self._relative: dict[str, float] = {}
 
     @property
+    @abstractmethod
     def eps(self) -> float:
         """The number that is added to variances before they are divided by."""
-        raise NotImplementedError
 
+    @abstractmethod
     def hook(self, act: Act) -> list[RemovableHandle]:
         """Have `act(place, passing)` called whenever activations pass here; `read` finds them in `passing`."""
-        raise NotImplementedError
 
     def guard_state_dict(self) -> list[RemovableHandle]:
         """Have `state_dict()` of the model return what it held before anything was written."""
         return []
 
+    @abstractmethod
     def read(self, passing: Any, images: int | None = None) -> Tensor:
         """Return the activations, [rows, channels, ...], or raise a `CovshiftError`.
 
@@ -59,36 +62,39 @@ class Place:
             passing: what `hook` gave.
             images: the number of images in the pass, where it is known.
         """
-        raise NotImplementedError
 
+    @abstractmethod
     def replaced(self, passing: Any, x: Tensor) -> Any:
         """Return what a hook returns to have `x`, shaped as `read` returned it, go on in place of `passing`."""
-        raise NotImplementedError
 
+    @abstractmethod
     def finish(self, passing: Any) -> Any:
         """Return what a hook returns to have the activations corrected by what was written last."""
-        raise NotImplementedError
 
+    @abstractmethod
     def write(self, mean: Tensor, var: Tensor) -> None:
         """Correct what passes from now on as activations with these statistics."""
-        raise NotImplementedError
 
+    @abstractmethod
     def keep(self, mean: Tensor, var: Tensor) -> None:
         """Correct for good, without a hook, what passes; until `restore`."""
-        raise NotImplementedError
 
+    @abstractmethod
     def restore(self) -> None:
         """Bring the layer back to what it was, bit for bit."""
-        raise NotImplementedError
 
     def mix(self, mean: Tensor, var: Tensor, weight: float | Tensor) -> None:
         """Correct by (1 - weight) source + weight target (Eq. 3)."""
+        self.write(*self.mixed(mean, var, weight))
+
+    def mixed(self, mean: Tensor, var: Tensor, weight: float | Tensor) -> tuple[Tensor, Tensor]:
+        """Return (1 - weight) source + weight target."""
         source_mean, source_var = self.mean, self.var
         if mean.dtype is not source_mean.dtype:
             source_mean, source_var = self.wide
             mean, var = widen(mean), widen(var)
         weight = weight.to(mean.dtype) if isinstance(weight, Tensor) else weight
-        self.write(torch.lerp(source_mean, mean, weight), torch.lerp(source_var, var, weight))
+        return torch.lerp(source_mean, mean, weight), torch.lerp(source_var, var, weight)
 
     def chosen(self, moments: Moments) -> Moments:
         """Return these moments; with `only`, the other moment is that of the source."""
@@ -96,9 +102,9 @@ class Place:
             return replace(moments, var=self.var)
         return replace(moments, mean=self.mean) if self.only == "var" else moments
 
-    def check(self, moments: Moments, prior: float = 0) -> None:
-        """Raise a `CovshiftError` unless the place can be corrected by these moments, in its own precision."""
-        if moments.count == 1 and prior == 0:
+    def check(self, moments: Moments, *, alone: bool = True) -> None:
+        """Raise a `CovshiftError` unless the place can be corrected by these moments, alone or with the source's."""
+        if moments.count == 1 and alone:
             raise one_value(self.path)
         if not moments.var.to(self.var.dtype).isfinite().all():
             raise not_finite(self.path)
@@ -113,8 +119,23 @@ class Place:
 
     def distance(self, seen: Moments) -> float:
         """Return how far the mean of what was seen is from the source, in standard deviations of the source."""
-        mean, var = self.wide
-        return float(((widen(seen.mean) - mean).square() / (var + self.eps)).mean().sqrt())
+        return float(self.moved(seen).sqrt())
+
+    def moved(self, seen: Moments) -> Tensor:
+        """Return the mean square over channels of that distance, [1], or [groups, 1] for moments of groups."""
+        return ((widen(seen.mean) - self.wide[0]).square() * self.scale).mean(-1, keepdim=True)
+
+    def relative(self, name: str, variance: Tensor) -> float:
+        """Return the mean over channels of a variance, in variances of the source; computed once for each name."""
+        if name not in self._relative:
+            self._relative[name] = float((variance * self.scale).mean())
+        return self._relative[name]
+
+    @cached_property
+    def scale(self) -> Tensor:
+        """What squared differences are multiplied by to be measured in variances of the source."""
+        # A channel that is constant in the source is divided by eps in the layer, and so it is here.
+        return 1 / (self.wide[1] + self.eps)
 
     @cached_property
     def wide(self) -> tuple[Tensor, Tensor]:
@@ -127,13 +148,17 @@ class NormLayer(Place):
 
     Its source statistics are those that the layer held when it was found or, with an `anchor`, the ones that its input
     was measured to have on clean images.
+
+    Attributes:
+        held: the mean and variance that the layer held.
+        anchored: whether there is an anchor.
     """
 
     def __init__(self, path: str, module: nn.Module, only: Only = None, anchor: Moments | None = None) -> None:
         self.module = module
-        self._held = (self.running_mean.clone(), self.running_var.clone())
-        self._anchored = anchor is not None
-        mean, var = self._held if anchor is None else (anchor.mean.to(self._held[0]), anchor.var.to(self._held[1]))
+        self.held = (self.running_mean.clone(), self.running_var.clone())
+        self.anchored = anchor is not None
+        mean, var = self.held if anchor is None else (anchor.mean.to(self.held[0]), anchor.var.to(self.held[1]))
         super().__init__(path, module, only, mean, var)
 
     @property
@@ -175,20 +200,22 @@ class NormLayer(Place):
         """
         mean = self.mean if self.only == "var" else mean
         var = self.var if self.only == "mean" else var
-        if not self._anchored:
+        if not self.anchored:
             return mean, var
-        source_mean, source_var, held_mean, held_var = (each.to(mean) for each in (self.mean, self.var, *self._held))
+        source_mean, source_var, held_mean, held_var = (each.to(mean) for each in (self.mean, self.var, *self.held))
         shrink = (var + self.eps) / (source_var + self.eps)  # 1/g²
         wanted = (held_var + self.eps) * shrink - self.eps
         return mean - (source_mean - held_mean) * shrink.sqrt(), wanted.clamp_(min=0)
 
-    keep = write
+    def keep(self, mean: Tensor, var: Tensor) -> None:
+        """Put these statistics into the layer's buffers, where they stay; see `write`."""
+        self.write(mean, var)
 
     def restore(self) -> None:
         """Put back what the buffers held, bit for bit."""
         with unlocked(self.running_mean):
-            self.running_mean.copy_(self._held[0])
-            self.running_var.copy_(self._held[1])
+            self.running_mean.copy_(self.held[0])
+            self.running_var.copy_(self.held[1])
 
     def hook(self, act: Act) -> list[RemovableHandle]:
         """Have `act(place, (args, kwargs))` called before every call of the layer."""
@@ -198,7 +225,7 @@ class NormLayer(Place):
         """Have `state_dict()` return what the buffers held, whatever is in them now."""
 
         def give_held(module: nn.Module, state: dict[str, Any], prefix: str, metadata: object) -> None:
-            for name, tensor in zip(("running_mean", "running_var"), self._held, strict=True):
+            for name, tensor in zip(("running_mean", "running_var"), self.held, strict=True):
                 if prefix + name in state:
                     state[prefix + name] = tensor.clone()
 
@@ -236,35 +263,12 @@ class NormLayer(Place):
         return x
 
 
-def give_back(places: Iterable[Place], handles: Iterable[RemovableHandle]) -> None:
+def give_back(places: Iterable[Place], handles: Iterable[RemovableHandle | Shortcut]) -> None:
     """Restore the places, and only then remove the hooks that other threads wait in."""
     for place in places:
         place.restore()
     for handle in handles:
         handle.remove()
-
-
-def mix_all(places: Sequence[Place], moments: list[Moments], weights: list[float | Tensor]) -> None:
-    """Mix the statistics of many places at once, in few operations, which makes swapping streams quick."""
-    numbers = [weight for weight in weights if not isinstance(weight, Tensor)]
-    if len(numbers) < len(weights):
-        for place, target, weight in zip(places, moments, weights, strict=True):
-            place.mix(target.mean, target.var, weight)
-        return
-    sources = [tensor for place in places for tensor in place.wide]
-    targets = [widen(tensor) for target in moments for tensor in (target.mean, target.var)]
-    mixed = torch._foreach_lerp(sources, targets, [number for number in numbers for _ in ("mean", "var")])
-    buffers: list[Tensor] = []
-    values: list[Tensor] = []
-    for place, mean, var in zip(places, mixed[::2], mixed[1::2], strict=True):
-        if isinstance(place, NormLayer):
-            buffers += [place.running_mean, place.running_var]
-            values += place.buffers_for(mean, var)
-        else:
-            place.write(mean, var)
-    if buffers:
-        with unlocked(buffers[0]):
-            torch._foreach_copy_(buffers, values)
 
 
 def unlocked(tensor: Tensor) -> AbstractContextManager[object]:

@@ -1,21 +1,26 @@
 """How statistics follow the data: `Batch`, `Stream`, and `Policy`, of which users may make their own."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import ClassVar, Literal
+from typing import Any, ClassVar
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from covshift.core.auto import chance_of_batch, chance_of_groups, trust
+from covshift.core.auto import MOST, Rule, chance_of_batch, chance_of_groups, trust
 from covshift.core.health import Health, judge
-from covshift.core.moments import Moments, merge, widen
+from covshift.core.moments import Moments, add_batch
 from covshift.core.places import Place
+from covshift.core.seen import images_in, joined
 from covshift.core.source import Source
-from covshift.core.statistics import Statistics, check_prior, target_weight
+from covshift.core.statistics import Prior, Statistics, check_prior, target_weight
 from covshift.support.checks import check_flags
 from covshift.support.errors import CovshiftError, is_number
+
+Numbers = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -26,11 +31,13 @@ class Memory:
         seen: the moments of what each layer has seen, by path.
         notes: tensors that a policy keeps for itself, by name; `adapter.state` holds them, too.
         source: the source that the model is adapted with; not a part of the state.
+        derived: what a policy has made of all this, by name, to be used again in the same pass.
     """
 
     seen: Mapping[str, Moments] = field(default_factory=dict)
     notes: Mapping[str, Tensor] = field(default_factory=dict)
     source: Source | None = None
+    derived: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def to(self, devices: Mapping[str, torch.device]) -> "Memory":
         """Return a copy with the moments of each layer on its own device, and notes on that of the first layer."""
@@ -73,6 +80,7 @@ class Policy:
     >>> import torch
     >>> from torch import nn
     >>> from covshift.core.adapter import adapt
+    >>> from covshift.core.moments import merge
     >>> class Halfway(Policy):
     ...     carries = True
     ...
@@ -100,6 +108,11 @@ class Policy:
         """Whether the model stays as it is."""
         return False
 
+    @property
+    def decay(self) -> float | None:
+        """The factor by which an image's weight falls with every image after it; None if all count equally."""
+        return None
+
     def follow(self, before: Moments | None, batch: Moments) -> Moments:
         """Return the moments to correct a layer by; by default those of the batch.
 
@@ -109,7 +122,7 @@ class Policy:
         """
         return batch
 
-    def aim(self, place: Place, seen: Moments, rows: Rows | None) -> Moments:
+    def aim(self, place: Place, seen: Moments, rows: Rows) -> Moments:
         """Return the moments to correct a place by, made of what `follow` returned; by default these.
 
         Args:
@@ -134,6 +147,44 @@ class Policy:
         """
         raise CovshiftError(f"expected {type(self).__name__} to define weigh(), which tells how much a batch counts")
 
+    def rule(self, place: Place, images: float, now: int, memory: Memory) -> Rule | None:
+        """Return what `weigh` says as numbers, for compiled code; None if it cannot be said in numbers.
+
+        Args:
+            place: the place.
+            images: the number of images that it has seen.
+            now: the number of images of this pass.
+            memory: the state that earlier passes have left.
+        """
+        return None
+
+    def rules(
+        self, places: Sequence[Place], images: Numbers, now: Sequence[int], memories: Sequence[Memory]
+    ) -> Numbers:
+        """Return the rules of some streams at all places, [streams, places, 3], of the images seen, [streams, places].
+
+        Only for policies that have a `rule`, which is asked one by one unless there is a faster way.
+        """
+        rows = zip(images, now, memories, strict=True)
+        found = [
+            [self.rule(place, float(seen), number, memory) for place, seen in zip(places, each, strict=True)]
+            for each, number, memory in rows
+        ]
+        return np.array(found, np.float64)
+
+    def offset(self, memory: Memory, now: int) -> Tensor | None:
+        """Return the mean embedding of the classes to leave out of what was seen, from the source's, for compiled code.
+
+        Args:
+            memory: the state that earlier passes have left.
+            now: the number of images of this pass.
+        """
+        return None
+
+    def reads(self, memory: Memory, now: int) -> bool:
+        """Return whether `aim` looks at the images of this pass, of so many, which compiled code cannot."""
+        return False
+
     def commit(self, memory: Memory, seen: Mapping[str, Moments], output: object) -> Memory:
         """Return the memory of the next pass, after a pass that succeeded.
 
@@ -142,7 +193,13 @@ class Policy:
             seen: what the layers of this pass have seen.
             output: what the model returned, for `logits_of`; None after a layer that was called by itself.
         """
-        return replace(memory, seen={**memory.seen, **seen} if self.carries else dict(seen))
+        return replace(memory, seen=joined(memory.seen, seen) if self.carries else seen)
+
+    def commit_all(
+        self, memories: Sequence[Memory], seen: Sequence[Mapping[str, Moments]], outputs: Sequence[object]
+    ) -> list[Memory]:
+        """Return what `commit` returns for each of some streams."""
+        return [self.commit(*each) for each in zip(memories, seen, outputs, strict=True)]
 
     def judge(self, memory: Memory, trust: Mapping[str, float], shift: Mapping[str, float]) -> Health:
         """Return what the adapter does at the moment, and why.
@@ -152,8 +209,7 @@ class Policy:
             trust: the weight of what each place has seen in the last pass, by path.
             shift: how far each place is from its source, in standard deviations, by path.
         """
-        images = max((moments.images for moments in memory.seen.values()), default=0.0)
-        return judge(images, trust, shift, classes=(), reset=False)
+        return judge(images_in(memory.seen), trust, shift, classes=(), reset=False)
 
     def export(self, memory: Memory, source: Statistics) -> Statistics:
         """Return the state that users save and swap: what each layer has seen, or its source statistics."""
@@ -185,7 +241,7 @@ class Batch(Policy):
         sync: whether ranks of `torch.distributed` pool their batches; batches of a `size` never cross ranks.
     """
 
-    prior: float | Literal["auto"] = 16
+    prior: Prior = 16
     size: int | None = None
     sync: bool = True
 
@@ -209,6 +265,10 @@ class Batch(Policy):
         if self.size is None:
             return trust(place, seen, chance_of_batch(rows.x, rows.images, sync=self.sync))
         return trust(place, seen, chance_of_groups(rows.x, rows.images, [seen])[0])
+
+    def rule(self, place: Place, images: float, now: int, memory: Memory) -> Rule:
+        """Return the numbers of Eq. 3 or, for "auto", those of chance."""
+        return Rule(MOST, own=1.0) if self.prior == "auto" else Rule(target_weight(images, self.prior))
 
 
 @dataclass(frozen=True)
@@ -236,20 +296,15 @@ class Stream(Policy):
 
     def follow(self, before: Moments | None, batch: Moments) -> Moments:
         """Return the estimate of the target after `batch`: all that was seen, with the variance between batches."""
-        if self.decay is not None and batch.images > 0:
-            # A batch weighs as much as its images would one by one: 1 + d + d² + ...
-            kept = self.decay**batch.images
-            share = (1 - kept) / (1 - self.decay) / batch.images
-            batch = replace(batch, count=batch.count * share, images=batch.images * share)
-            if before is not None:
-                before = replace(before, count=before.count * kept, images=before.images * kept)
-        if before is None:
-            return replace(batch, mean=widen(batch.mean), var=widen(batch.var))
-        return merge(before, batch)
+        return add_batch(before, batch, self.decay)
 
     def weigh(self, place: Place, seen: Moments, rows: Rows | None) -> float:
         """Return n/(N+n), where n is the number of images that are remembered."""
         return target_weight(seen.images, self.prior)
+
+    def rule(self, place: Place, images: float, now: int, memory: Memory) -> Rule:
+        """Return the numbers of Eq. 3."""
+        return Rule(target_weight(images, self.prior))
 
 
 def check_policy(policy: object) -> None:
@@ -260,19 +315,4 @@ def check_policy(policy: object) -> None:
         raise CovshiftError(
             f"expected a policy that either carries what it saw or works on groups of size= images, got {policy!r}, "
             "which does both"
-        )
-
-
-def check_weight(weight: object, policy: Policy, place: Place, seen: Moments) -> None:
-    """Raise a `CovshiftError` unless this is what `weigh` may return for moments that a layer has seen."""
-    name, shape = type(policy).__name__, tuple(seen.mean.shape)
-    if not isinstance(weight, Tensor):
-        if not (is_number(weight) and 0 <= weight <= 1):  # type: ignore[operator]
-            raise CovshiftError(f"expected weigh() of {name} to return a number from 0 to 1, got {weight!r}")
-    elif weight.ndim > len(shape) or any(
-        size not in (1, wanted) for size, wanted in zip(reversed(weight.shape), reversed(shape), strict=False)
-    ):
-        raise CovshiftError(
-            f"expected weigh() of {name} to return a number, or a tensor that broadcasts to the moments of layer "
-            f"{place.path!r}, which are {list(shape)}, got a tensor of {list(weight.shape)}"
         )

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Self
 
 import torch
-from safetensors.torch import save as to_safetensors
 from torch import Tensor, nn
 
 from covshift.core.calling import batches_of, call_model
@@ -15,21 +14,20 @@ from covshift.core.finding import choose_places, find_places
 from covshift.core.hooks import check_not_compiled
 from covshift.core.identity import digest, fingerprint
 from covshift.core.look import Look
-from covshift.core.moments import Moments
-from covshift.core.packing import pack, pack_classes, unpack, unpack_classes
+from covshift.core.moments import Moments, widen
+from covshift.core.packing import pack, pack_classes, pack_spreads, unpack, unpack_classes, unpack_spreads
 from covshift.core.places import Patterns
 from covshift.core.statistics import Statistics
 from covshift.core.wrappers import AnyModel, unwrap
 from covshift.support.checks import check_flags, check_function, check_kind, check_path
 from covshift.support.errors import CovshiftError, plural
 from covshift.support.files import replacing
-from covshift.support.tensors import reading
+from covshift.support.tensors import reading, to_safetensors
 
 FEWEST = 8
 """The least number of images that a source is measured on."""
 
 _FORMAT = "covshift source 1"
-_SPREAD = "spread"
 
 
 class Source:
@@ -38,6 +36,7 @@ class Source:
     Attributes:
         statistics: count, mean and variance at each place, by path.
         spread: how much the mean of one image varies from image to image (a variance), by path.
+        spread_std: the same of its standard deviation.
         digest: the SHA-256 of the model that it was measured on, which is the only one that it fits.
         classes: what classes do to the activations, for `Live`; None if the model gives no classes.
         measured: whether it was measured; if not, it is what the model's normalisation layers hold.
@@ -56,13 +55,17 @@ class Source:
         *,
         measured: bool,
         classes: Classes | None = None,
+        spread_std: Mapping[str, Tensor] | None = None,
     ) -> None:
         check_kind(statistics, Statistics, "statistics", "Statistics")
-        check_kind(spread, Mapping, "spread", "a mapping from paths to tensors")
+        spread_std = {} if spread_std is None else spread_std
+        for given in (spread, spread_std):
+            check_kind(given, Mapping, "spread", "a mapping from paths to tensors")
         check_kind(digest, str, "digest", "a text")
         self.statistics = statistics
         self.classes = classes
         self.spread = dict(spread)
+        self.spread_std = dict(spread_std)
         self.digest = digest
         self.measured = measured
 
@@ -102,15 +105,20 @@ class Source:
         found = find_places(module, {path: Moments(0, 0, *torch.zeros(2, size)) for path, size in sizes.items()})
         look = Look(module, found)
         look.at(batches, call or call_model, progress=progress)
-        seen, means = look.moments(sync=sync)
+        seen = look.moments(sync=sync)
         images = max(moments.images for moments in seen.values())
         if images < FEWEST:
             raise CovshiftError(
                 f"expected at least {FEWEST} clean images to measure a source on, got {images:g}; hundreds are best"
             )
+        means, variances = look.of_images(sync=sync)
+        # The variance of a standard deviation is near that of the variance, divided by 4σ².
+        tiny = torch.finfo(torch.float32).tiny
         spread = {path: means[path].var for path in seen}
+        spread_std = {path: variances[path].var / (4 * widen(seen[path].var)).clamp(min=tiny) for path in seen}
         classes = look.classes(sync=sync)
-        return cls(Statistics(seen, fingerprint(module)), spread, digest(module), measured=True, classes=classes)
+        statistics = Statistics(seen, fingerprint(module))
+        return cls(statistics, spread, digest(module), measured=True, classes=classes, spread_std=spread_std)
 
     def anchors(self, model: AnyModel) -> dict[str, Moments] | None:
         """Return the source statistics of each place by path; None if they are those that the model holds.
@@ -127,8 +135,7 @@ class Source:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the source to a safetensors file of a few hundred kB."""
         target = check_path(path, "path")
-        tensors = pack(self.statistics)
-        tensors |= {f"{name}/{_SPREAD}": tensor.cpu().double().contiguous() for name, tensor in self.spread.items()}
+        tensors = pack(self.statistics) | pack_spreads(self.spread, self.spread_std)
         if self.classes is not None:
             tensors |= pack_classes(self.classes)
         metadata = {
@@ -149,7 +156,7 @@ class Source:
         with reading(path, _FORMAT, "source") as (file, metadata):
             names, measured = json.loads(metadata["places"]), json.loads(metadata["measured"]) is True
             statistics = Statistics(unpack(file, names), metadata["fingerprint"])
-            spread = {name: file.get_tensor(f"{name}/{_SPREAD}") for name in names if measured}
+            spread, spread_std = unpack_spreads(file, statistics) if measured else ({}, {})
             known = json.loads(metadata["classes"])
             classes = unpack_classes(file, known) if known else None
             of_model = metadata["digest"]
@@ -159,10 +166,7 @@ class Source:
             for name, each in classes.slopes.items()
         ):
             raise CovshiftError(f"{path} holds classes that do not fit its places; save the source again")
-        for name, tensor in spread.items():
-            if tensor.shape != statistics[name].mean.shape or not (tensor >= 0).all() or not tensor.isfinite().all():
-                raise CovshiftError(f"expected finite spreads from 0 for {name!r}, got others; measure it again")
-        return cls(statistics, spread, of_model, measured=measured, classes=classes)
+        return cls(statistics, spread, of_model, measured=measured, classes=classes, spread_std=spread_std)
 
     def __repr__(self) -> str:
         channels = sum(len(moments.mean) for moments in self.statistics.values())

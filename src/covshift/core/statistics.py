@@ -3,25 +3,28 @@
 import json
 import math
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import Self
+from functools import cached_property
+from typing import Literal, Self
 
 import torch
-from safetensors.torch import save as to_safetensors
 from torch import Tensor, nn
 
 from covshift.core.applied import Applied, check_not_shared
 from covshift.core.finding import find_places, norm_modules
 from covshift.core.identity import fingerprint
-from covshift.core.moments import Moments, merge, widen
+from covshift.core.moments import Moments, merge, possible, widen
 from covshift.core.packing import pack, unpack
 from covshift.core.places import Only, Patterns, holds_statistics
 from covshift.core.wrappers import AnyModel, unwrap
 from covshift.support.checks import check_dense, check_kind, check_number, check_path
 from covshift.support.errors import CovshiftError, is_number, plural
 from covshift.support.files import replacing
-from covshift.support.tensors import reading
+from covshift.support.tensors import reading, to_safetensors
+
+Prior = float | Literal["auto"]
+"""N, how many images the source statistics count for; "auto" where each layer weighs what it sees by itself."""
 
 _FORMAT = "covshift statistics 1"
 
@@ -79,7 +82,7 @@ class Statistics(Mapping[str, Moments]):
     def __len__(self) -> int:
         return len(self._layers)
 
-    @property
+    @cached_property
     def images(self) -> float:
         """The number of images seen; the largest over the layers, since a layer may be left out of some passes."""
         return max((moments.images for moments in self.values()), default=0)
@@ -198,8 +201,8 @@ class Statistics(Mapping[str, Moments]):
                 counts = f"{moments.count:g} values of {moments.images:g} images"
                 raise _broken(path, "counts from 0", counts)
         # All layers are checked together, which is quick and, on a GPU, has to be waited for once.
-        if chosen and not all(_possible(chosen.values())):
-            path = next(path for path, moments in chosen.items() if not all(_possible([moments])))
+        if chosen and not all(possible(chosen.values())):
+            path = next(path for path, moments in chosen.items() if not all(possible([moments])))
             raise _broken(path, "finite means and variances from 0", "others")
 
     def __eq__(self, other: object) -> bool:
@@ -274,17 +277,6 @@ def target_weight(images: float, prior: float) -> float:
     0.25
     """
     return 0.0 if math.isinf(prior) or images == 0 else images / (images + prior)
-
-
-def _possible(moments: Iterable[Moments]) -> tuple[bool, bool]:
-    """Return whether means are finite, and whether variances are finite and not negative."""
-    some = [each for each in moments if each.mean.numel()]
-    if not some:
-        return True, True
-    device = some[0].mean.device
-    mean, var = (torch.cat([getattr(each, name).to(device) for each in some]) for name in ("mean", "var"))
-    low, top = var.aminmax()
-    return bool(mean.isfinite().all()), bool((low >= 0) & (top < math.inf))
 
 
 def _broken(path: str, expected: str, got: str) -> CovshiftError:

@@ -10,6 +10,7 @@ from types import FrameType
 
 from torch import nn
 
+from covshift.core.uncompiled import leave_uncompiled
 from covshift.support.errors import CovshiftError
 
 _PATIENCE = 0.2  # seconds between two checks on the thread that has the turn
@@ -139,6 +140,4 @@ def _waits_for_a_thread(thread: int | None) -> tuple[int, int] | None:
     return id(frame), frame.f_lasti
 
 
-# What torch.compile makes of an adapted model calls these as they are; it cannot look into them.
-for _method in (Turns.mine, Turns.enter, Turns.leave):
-    setattr(_method, "_torchdynamo_disable", True)  # noqa: B010
+leave_uncompiled(Turns.mine, Turns.enter, Turns.leave)

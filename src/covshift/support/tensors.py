@@ -1,13 +1,29 @@
-"""Reading the safetensors files that covshift wrote."""
+"""Writing and reading the safetensors files of covshift."""
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+from torch import Tensor
 
 from covshift.support.errors import CovshiftError
+
+_LENGTH = 8
+"""Bytes of the number that a file begins with, the length of its header; and what the header is aligned to."""
+
+
+def to_safetensors(tensors: dict[str, Tensor], metadata: dict[str, str]) -> bytes:
+    """Return the content of a file, the same each time: safetensors itself writes the metadata in random order."""
+    content = save(tensors, metadata)
+    end = _LENGTH + int.from_bytes(content[:_LENGTH], "little")
+    header = {**json.loads(content[_LENGTH:end]), "__metadata__": dict(sorted(metadata.items()))}
+    text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
+    text += b" " * (-len(text) % _LENGTH)
+    return len(text).to_bytes(_LENGTH, "little") + text + content[end:]
 
 
 class TensorFile(NamedTuple):

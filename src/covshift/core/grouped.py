@@ -1,0 +1,123 @@
+"""Policies with `size=` on the CPU, where compiled code does what a layer does, for each group of images by itself.
+
+The layer's own call then gets no rows, and what it returns is replaced. What this cannot serve goes the way of separate
+operations, in `groups`: other devices, types and layouts, layers that may do more than normalise, and gradients.
+"""
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn.modules import module as hooks_of_all
+from torch.utils.hooks import RemovableHandle
+
+from covshift.core.fused import Slot, goes_by_rule, is_plain, serves, slot_of
+from covshift.core.hooks import Hook
+from covshift.core.places import Place
+from covshift.core.policies import Memory, Policy
+from covshift.core.seen import Layout
+
+_SMALL = 1 << 18  # values: with fewer, a second thread costs more than it saves
+
+
+class Grouped:
+    """The layers of a model that compiled code can normalise by groups.
+
+    Attributes:
+        slots: what it needs to know of each, by path; none for other policies.
+    """
+
+    def __init__(self, places: Sequence[Place], policy: Policy) -> None:
+        self.slots: dict[str, Slot] = {}
+        self._policy = policy
+        self._made: tuple[Place, Tensor] | None = None
+        if policy.size is not None and goes_by_rule(policy):
+            layout = Layout(places)
+            for place in places:
+                slot = slot_of(place, layout, None) if is_plain(place.module) else None
+                self.slots |= {} if slot is None else {place.path: slot}
+
+    def normalise(self, place: Place, x: Tensor, images: int, memory: Memory, hooks: int) -> Tensor | None:
+        """Keep for `give` what the layer is to return; return the variance of each group, None if it cannot be served.
+
+        Args:
+            place: the place of the layer.
+            x: its input.
+            images: the number of images that this is made of.
+            memory: what the policy remembers.
+            hooks: the number of hooks of ours that run after the layer.
+        """
+        slot, size = self.slots.get(place.path), self._policy.size
+        if slot is None or size is None or torch.compiler.is_compiling() or torch._C._get_tracing_state() is not None:
+            return None
+        last = serves(slot, place, x)
+        edges = [*range(0, images, size), images]
+        rules = [self._policy.rule(place, stop - start, images, memory) for start, stop in pairwise(edges)]
+        positions, each = x.numel() // (len(x) * slot.channels), len(x) // images
+        plain = all(rule is not None and not rule.own and not rule.chance for rule in rules)
+        if (
+            last is None
+            or not plain
+            or _is_watched(place.module, hooks)
+            or (edges[-1] - edges[-2]) * each * positions < 2
+        ):
+            return None
+        weights = np.array([rule.most for rule in rules if rule is not None])
+        out, met = torch.empty_like(x), np.empty((2, len(rules), slot.channels))
+        if not _run(slot, place, x, out, last, np.array(edges) * each, weights, met):
+            return None
+        self._made = (place, out)
+        return torch.from_numpy(met[1]).to(slot.dtype)
+
+    def hook(self, places: Sequence[Place]) -> list[RemovableHandle]:
+        """Have what was made for a layer replace what it returns."""
+        served = [place for place in places if place.path in self.slots]
+        return [place.module.register_forward_hook(Hook(place, self.give).after) for place in served]
+
+    def give(self, place: Place, output: object) -> Tensor | None:
+        """Return what was made for a layer that has just been called; None if nothing was."""
+        if self._made is None or self._made[0] is not place:
+            return None
+        made, self._made = self._made[1], None
+        return made
+
+
+def _run(
+    slot: Slot, place: Place, x: Tensor, out: Tensor, last: bool,
+    edges: NDArray[np.int64], weights: NDArray[np.float64], met: NDArray[np.float64],
+) -> bool:  # fmt: skip
+    """Normalise all groups, on as many threads as torch uses; return False if that is not possible."""
+    from covshift.core.group_kernels import normalise_groups  # numba takes a while to import
+
+    affine = np.stack([np.ones(slot.channels), np.zeros(slot.channels)]).astype(slot.source.dtype)
+    for row, name in enumerate(("weight", "bias")):
+        parameter: Any = place.module._parameters.get(name)
+        if parameter is not None:
+            if parameter.dtype is not slot.dtype or len(parameter) != slot.channels:
+                return False
+            affine[row] = parameter.detach().numpy()
+    shape = (len(x), x.numel() // (len(x) * slot.channels))
+    numbers = (slot.source, affine, slot.eps, slot.kind, slot.only, met)
+
+    def work(begin: int, end: int) -> None:
+        normalise_groups(x.data_ptr(), out.data_ptr(), shape, last, edges, weights, begin, end, *numbers)
+
+    count = min(torch.get_num_threads(), len(weights), 1 + x.numel() // _SMALL)
+    if count == 1:
+        work(0, len(weights))
+    else:
+        parts = [len(weights) * i // count for i in range(count + 1)]
+        with ThreadPoolExecutor(count) as pool:
+            list(pool.map(work, parts[:-1], parts[1:]))
+    return True
+
+
+def _is_watched(module: nn.Module, hooks: int) -> bool:
+    """Return whether others than so many hooks of ours would see that a layer gets no rows."""
+    all_hooks = (hooks_of_all._global_forward_hooks, hooks_of_all._global_forward_pre_hooks)
+    return len(module._forward_hooks) != hooks or len(module._forward_pre_hooks) != 1 or any(all_hooks)

@@ -1,0 +1,73 @@
+"""What the classes of the images at hand probably are, before the model has answered.
+
+A shift hardly changes from one batch to the next. What the mean of a batch differs by from the images that are
+remembered is therefore taken for its classes, as far as it lies in the directions that classes differ in: at each
+place a Bayesian linear regression, whose prior is what the order of the stream lets expect.
+"""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from covshift.core.classes import LEAST, Classes
+from covshift.core.moments import Moments, widen
+from covshift.core.order import Order
+from covshift.core.places import Place
+
+_SETTLING = 4.0  # times chance: what is remembered was seen while the layers before were still settling
+
+
+class Outlook(NamedTuple):
+    """What is expected of the classes of the images at hand.
+
+    Attributes:
+        remembered: the mean embedding of the images that are remembered, from the source's.
+        coming: that of the images at hand.
+        share: the share of these in what is remembered after them.
+        doubt: the share of what classes do that is not known of them.
+        spread: how far their mean embedding may be from that, in variances of the classes; 0 if it is not to be read.
+        chance: the variance by chance of how their mean differs, in variances of the mean of one image.
+    """
+
+    remembered: Tensor
+    coming: Tensor
+    share: float
+    doubt: float
+    spread: float
+    chance: float
+
+    @classmethod
+    def of(cls, order: Order, classes: Classes, images: int, share: float) -> "Outlook":
+        """Return the outlook on so many images, given what the stream has shown of its order."""
+        spread = chance = 0.0
+        # Where classes share directions, these are also directions of what a shift does.
+        if classes.separate and images > 1 and order.batches > 1 and order.images:
+            of_one_class = float(classes.covariance.trace())
+            spread = min(1.0, max(1 / images, order.length / of_one_class)) * order.doubt
+            chance = 1 / images + _SETTLING / order.images
+        return cls(order.mix, order.expected, share, order.doubt, spread, chance)
+
+    @property
+    def offset(self) -> Tensor:
+        """The mean embedding of what is remembered after these images, from the source's."""
+        return self.remembered * (1 - self.share) + self.coming * self.share
+
+    def read(self, place: Place, before: Moments, batch: Tensor, classes: Classes) -> Tensor:
+        """Return the mean embedding of the images at hand by their mean at a place, from the source's.
+
+        Args:
+            place: the place.
+            before: what is remembered there.
+            batch: the mean of the images at hand.
+            classes: what classes do.
+        """
+        slopes = classes.slopes[place.path]
+        mean, var = place.wide
+        class_mean = mean + self.remembered @ slopes.mean
+        class_var = var + mean.square() + self.remembered @ slopes.second - class_mean.square()
+        # The shift may have shrunk or stretched what classes do.
+        stretch = ((widen(before.var) + place.eps) / (torch.maximum(class_var, LEAST * var) + place.eps)).sqrt()
+        expected = (self.coming - self.remembered) @ slopes.mean
+        difference = (widen(batch) - widen(before.mean)) / stretch - expected
+        return self.coming + classes.readers[place.path].read(difference, self.spread, self.chance)

@@ -1,0 +1,220 @@
+"""`Fleet`: many cameras in one pass, each as if it had the model for itself."""
+
+import numpy as np
+import pytest
+import torch
+from networks import assert_same, images, randomise, snapshot, tiny
+from torch import Tensor, nn
+
+import covshift
+from covshift import Batch, CovshiftError, Fleet, Live, Source, Stream
+
+
+class Tokens(nn.Module):
+    """A small transformer, whose LayerNorms see tokens; no BatchNorm."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.patch = nn.Conv2d(3, 8, 4, stride=4)
+        self.norm1, self.norm2 = nn.LayerNorm(8), nn.LayerNorm(8)
+        self.mix = nn.Linear(8, 8)
+        self.head = nn.Linear(8, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.patch(x).flatten(2).transpose(1, 2)
+        x = x + self.mix(self.norm1(x)).relu()
+        return self.head(self.norm2(x).mean(1))
+
+
+class Activated(nn.BatchNorm2d):
+    """A layer with a forward of its own, which must be called."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x).relu()
+
+
+class Shared(nn.Module):
+    """What a normalisation layer is given is also used by others."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(3, 8, 3)
+        self.norm1, self.norm2 = nn.BatchNorm2d(8), Activated(8)
+        self.head = nn.Linear(8, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.conv(x)
+        return self.head((self.norm1(x) + self.norm2(x) + x).mean((2, 3)))
+
+
+def shared() -> nn.Module:
+    torch.manual_seed(0)
+    return Shared()
+
+
+def groupnorm() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(
+        *(nn.Conv2d(3, 8, 3, padding=1), nn.GroupNorm(2, 8), nn.ReLU(), nn.Conv2d(8, 8, 3, padding=1)),
+        *(nn.GroupNorm(2, 8), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 4)),
+    )
+
+
+def tokens() -> nn.Module:
+    torch.manual_seed(0)
+    return Tokens()
+
+
+NETWORKS = {
+    "batchnorm": lambda: tiny(dtype=torch.float32),
+    "groupnorm": lambda: randomise(groupnorm(), dtype=torch.float32),
+    "tokens": lambda: randomise(tokens(), dtype=torch.float32),
+    "shared": lambda: randomise(shared(), dtype=torch.float32),
+}
+POLICIES = {
+    "live": Live(memory=20),
+    "stream": Stream(prior=4),
+    "decaying": Stream(prior=4, decay=0.9),
+    "batch": Batch(prior=4),
+    "auto": Batch(prior="auto"),
+}
+SIZES = {"gate": 1, "yard": 3, "roof": 2, "hall": 1}
+
+
+def clean(number: int = 64) -> Tensor:
+    return images(number, seed=100, dtype=torch.float32)
+
+
+def frames(camera: int, steps: int) -> list[Tensor]:
+    """Batches of a camera, with a shift of its own that changes half-way."""
+    size = list(SIZES.values())[camera]
+    x = images(size * steps, seed=camera, dtype=torch.float32)
+    x[: size * steps // 2] += 0.4 * camera
+    return list(x.split(size))
+
+
+def interleaved(steps: int, seed: int = 0) -> list[list[int]]:
+    """Which cameras take part in each pass: any order, any company."""
+    rng = np.random.default_rng(seed)
+    left, passes = [steps] * len(SIZES), []
+    while any(left):
+        there = [camera for camera in rng.permutation(len(SIZES)).tolist() if left[camera] and rng.random() < 0.7]
+        for camera in there:
+            left[camera] -= 1
+        if there:
+            passes.append(there)
+    return passes
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize(
+    ("network", "sourced"),
+    [
+        ("batchnorm", False),
+        ("batchnorm", True),
+        ("groupnorm", True),
+        ("tokens", True),
+        ("shared", False),
+        ("shared", True),
+    ],
+)
+def test_each_camera_is_answered_as_if_it_were_alone(network, policy, sourced):
+    model, steps, names = NETWORKS[network](), 12, list(SIZES)
+    source = Source.measure(model, clean(), progress=False) if sourced else None
+    before = snapshot(model)
+    alone: dict[str, list[Tensor]] = {}
+    states, healths = {}, {}
+    for number, name in enumerate(names):
+        with torch.no_grad(), covshift.adapt(model, POLICIES[policy], source=source) as adapter:
+            alone[name] = [model(batch) for batch in frames(number, steps)]
+            states[name], healths[name] = adapter.state, adapter.health
+    with Fleet(model, POLICIES[policy], source=source) as fleet:
+        queues = [iter(frames(number, steps)) for number in range(len(names))]
+        together: dict[str, list[Tensor]] = {name: [] for name in names}
+        for there in interleaved(steps):
+            answers = fleet.answer({names[number]: next(queues[number]) for number in there})
+            for name, answer in answers.items():
+                together[name].append(answer)
+        for name in names:
+            for one, other in zip(alone[name], together[name], strict=True):
+                torch.testing.assert_close(other, one, rtol=0, atol=1e-4)
+                assert torch.equal(one.argmax(1), other.argmax(1))
+            assert fleet[name].state.images == pytest.approx(states[name].images)
+            for path, moments in states[name].items():
+                torch.testing.assert_close(fleet[name].state[path].mean, moments.mean, rtol=1e-4, atol=1e-4)
+            assert fleet[name].health.state == healths[name].state
+    assert_same(before, model)
+
+
+def test_nan_of_one_camera_touches_no_other():
+    model = NETWORKS["batchnorm"]()
+    x, bad = images(2, seed=1, dtype=torch.float32), torch.full((1, 3, 12, 12), torch.nan)
+    with Fleet(model, Live()) as fleet:
+        alone = fleet.answer({"good": x, "bad": x})
+        fleet["good"].reset()
+        kept = fleet["bad"].state
+        answers = fleet.answer({"good": x, "bad": bad})
+        torch.testing.assert_close(answers["good"], alone["good"], rtol=0, atol=1e-5)
+        assert isinstance(answers["bad"], CovshiftError)
+        assert "NaN" in str(answers["bad"])
+        assert fleet["bad"].state == kept
+
+
+def test_one_value_of_one_camera_is_its_own_error():
+    """BatchNorm1d sees one value for each image, which plain batch statistics cannot normalise."""
+    model = NETWORKS["batchnorm"]()
+    with Fleet(model, Batch(prior=0)) as fleet:
+        answers = fleet.answer({"one": images(1, dtype=torch.float32), "two": images(2, dtype=torch.float32)})
+    assert "one single value" in str(answers["one"])
+    assert answers["two"].isfinite().all()
+
+
+def test_control_of_a_camera():
+    model, x = NETWORKS["batchnorm"](), images(3, dtype=torch.float32)
+    with Fleet(model, Stream(prior=4)) as fleet:
+        fleet.answer({"a": x, "b": x})
+        assert sorted(fleet) == ["a", "b"]
+        fleet["a"].frozen = True
+        fleet.answer({"a": x, "b": x})
+        assert (fleet["a"].state.images, fleet["b"].state.images) == (3, 6)
+        saved = fleet["b"].state
+        fleet["b"].reset()
+        assert fleet["b"].state.images == 0
+        fleet["b"].state = saved
+        assert fleet["b"].state == saved
+        assert repr(fleet) == "Fleet(Stream(prior=4, decay=None, sync=True), 2 cameras)"
+        fleet.forget("b")
+        assert list(fleet) == ["a"]
+
+
+def test_the_model_is_called_through_the_fleet_only():
+    model, x = NETWORKS["batchnorm"](), images(3, dtype=torch.float32)
+    fleet = Fleet(model, Stream(prior=4))
+    for call in (lambda: model(x), lambda: model.stem(x)):
+        with pytest.raises(CovshiftError, match=r"fleet\.answer"):
+            call()
+    with pytest.raises(CovshiftError, match="before loading"):
+        model.load_state_dict(model.state_dict())
+    covshift.release(model)
+    assert not any("forward" in vars(module) for module in model.modules())
+    assert model(x).shape == (3, 4)
+    with pytest.raises(CovshiftError, match="removed"):
+        fleet.answer({"a": x})
+
+
+@pytest.mark.parametrize(
+    ("batches", "words"),
+    [
+        ({}, "at least one camera"),
+        ({"a": torch.zeros(0, 3, 12, 12)}, "camera 'a'"),
+        ({"a": torch.zeros(1, 3, 12, 12), "b": torch.zeros(1, 3, 8, 8)}, "one shape"),
+    ],
+)
+def test_batches_are_checked(batches, words):
+    with Fleet(NETWORKS["batchnorm"](), Stream()) as fleet, pytest.raises(CovshiftError, match=words):
+        fleet.answer(batches)
+
+
+def test_policies_with_groups_are_refused():
+    with pytest.raises(CovshiftError, match="without size="):
+        Fleet(NETWORKS["batchnorm"](), Batch(size=4))

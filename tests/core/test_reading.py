@@ -1,0 +1,62 @@
+"""Reading the classes of a batch off its activations: the posterior of a linear model."""
+
+import pytest
+import torch
+
+from covshift.core.classes import Classes, Slopes
+from covshift.core.order import Order
+from covshift.core.outlook import Outlook
+from covshift.core.reading import Reader
+
+DIRECTIONS, CHANNELS = 3, 7
+
+
+def numbers(*shape: int, seed: int = 0) -> torch.Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def linear_model() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    root = numbers(DIRECTIONS, DIRECTIONS, seed=1)
+    return numbers(DIRECTIONS, CHANNELS, seed=2), numbers(CHANNELS, seed=3).square() + 0.1, root @ root.mT
+
+
+def test_what_is_read_is_the_mean_of_the_posterior():
+    slopes, noise, covariance = linear_model()
+    spread, chance = 0.5, 0.3
+    difference = 0.1 * numbers(CHANNELS, seed=4)
+    # Gaussian conditioning in the space of channels, with no eigenvalues: cov(e, d) cov(d)⁻¹ d.
+    prior = spread * covariance
+    of_difference = slopes.mT @ prior @ slopes + chance * noise.diag()
+    expected = prior @ slopes @ torch.linalg.solve(of_difference, difference)
+    left = slopes.mT @ (prior - prior @ slopes @ torch.linalg.solve(of_difference, slopes.mT @ prior)) @ slopes
+    reader = Reader.of(slopes, noise, covariance)
+    torch.testing.assert_close(reader.read(difference, spread, chance), expected)
+    scale = torch.rand(CHANNELS, dtype=torch.float64)
+    assert reader.unknown(scale, spread, chance) == pytest.approx(float((left.diagonal() * scale).mean()))
+
+
+def test_a_difference_that_classes_cannot_make_is_read_as_little():
+    slopes, noise, covariance = linear_model()
+    reader = Reader.of(slopes, noise, covariance)
+    difference = numbers(DIRECTIONS, seed=5) @ slopes
+    plain, far = (reader.read(factor * difference, 0.5, 0.3) for factor in (1, 1000))
+    assert far.norm() < plain.norm()
+
+
+def test_constant_channels_are_no_division_by_zero():
+    slopes, noise, covariance = linear_model()
+    reader = Reader.of(slopes * 0, noise * 0, covariance)
+    assert reader.read(torch.ones(CHANNELS).double(), 0.5, 0.3).isfinite().all()
+
+
+@pytest.mark.parametrize(
+    ("images", "batches", "directions", "reads"),
+    [(16, 5, 4, True), (1, 5, 4, False), (16, 1, 4, False), (16, 5, 2, False)],
+    ids=["a batch", "one image", "the start", "classes that share directions"],
+)
+def test_when_classes_are_read(images, batches, directions, reads):
+    embedding = torch.eye(4).double()[:, :directions]
+    slopes = Slopes(numbers(directions, CHANNELS), numbers(directions, CHANNELS), torch.ones(CHANNELS).double())
+    classes = Classes(embedding, embedding.mean(0), {"a": slopes})
+    order = Order(classes.centre, classes.centre, images=40.0, batches=batches)
+    assert (Outlook.of(order, classes, images, 0.1).spread > 0) is reads
