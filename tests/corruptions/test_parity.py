@@ -90,3 +90,32 @@ def test_jpeg_is_pillows(quality):
     from covshift.corruptions.digital import jpeg
 
     np.testing.assert_array_equal(jpeg(image, quality), expected)
+
+
+@pytest.mark.parametrize("draw", [("standard_normal", 300_000), ("random", 1000), ("uniform", -45, 45, (30, 7))])
+def test_a_stream_draws_what_numpys_generator_draws(draw):
+    from covshift.corruptions.seeding import Streams
+
+    stream = Streams(0, "fog", 1).at(3)
+    generator = stream.generator()
+    name, *arguments = draw
+    for low, high, size in [(-3, 3, (999,)), (0, 1, (5,)), (0, 700, ()), (0, (1 << 31) - 1, (1000,))]:
+        expected = generator.integers(low, high, size, dtype=np.int32)
+        np.testing.assert_array_equal(stream.integers(low, high, size), expected)
+        np.testing.assert_array_equal(getattr(stream, name)(*arguments), getattr(generator, name)(*arguments))
+
+
+@pytest.mark.parametrize("size", [(16, 16), (17, 19), (33, 64), (18, 131)])
+@pytest.mark.parametrize("quality", [1, 10, 50, 95, 100])
+def test_jpeg_is_pillows_at_any_size_and_contrast(size, quality):
+    import io
+
+    from PIL import Image
+
+    from covshift.corruptions.digital import jpeg
+
+    rng = np.random.default_rng(0)
+    for image in (rng.integers(0, 256, (*size, 3)), 255 * rng.integers(0, 2, (*size, 3)), np.full((*size, 3), 77)):
+        buffer = io.BytesIO()
+        Image.fromarray(image.astype(np.uint8)).save(buffer, "JPEG", quality=quality)
+        np.testing.assert_array_equal(jpeg(image.astype(np.uint8), quality), np.asarray(Image.open(buffer)))

@@ -9,7 +9,7 @@ import numpy as np
 from covshift.corruptions.registry import category, implementation, severity_constants
 from covshift.corruptions.seeding import Rng, Streams
 from covshift.corruptions.severity import FROST_SCALE, SEVERITY, nearest_size
-from covshift.corruptions.textures import Frost, textures
+from covshift.corruptions.textures import Frost, check_frost, textures
 from covshift.support.arrays import Array
 from covshift.support.device import cores
 from covshift.support.errors import CovshiftError, is_number
@@ -76,6 +76,8 @@ def corrupt(
     values = severity_constants(name, size)[level - 1]
     if name == "frost":
         values = (*values, textures(frost, FROST_SCALE[size], *batch.shape[1:3]))
+    else:
+        check_frost(frost)
     if rng is not None and not isinstance(rng, np.random.Generator | np.random.RandomState):
         raise CovshiftError(
             f"expected rng to be np.random.RandomState(s) or a Generator, got {rng!r}; for a number: seed="

@@ -73,12 +73,21 @@ def trail(radius: float, sigma: float, angle: float) -> Trail:
 
     Steps are one pixel long; a step halfway between two pixels goes to the lower one.
     """
-    steps = np.arange(2 * math.ceil(radius) + 1)
-    weights = np.exp(-(steps**2) / (2.0 * sigma * sigma))
-    across, down = steps.size * math.cos(math.radians(angle)), steps.size * math.sin(math.radians(angle))
+    weights = trail_weights(radius, sigma)
+    across, down = weights.size * math.cos(math.radians(angle)), weights.size * math.sin(math.radians(angle))
     length = math.hypot(across, down)
-    dx, dy = (np.ceil(steps * part / length - 0.5).astype(np.int64) for part in (across, down))
-    return Trail(weights / weights.sum(), dx, dy)
+    dx, dy = np.empty(weights.size, np.int64), np.empty(weights.size, np.int64)
+    filters.steps(across, length, dx)
+    filters.steps(down, length, dy)
+    return Trail(weights, dx, dy)
+
+
+@lru_cache
+def trail_weights(radius: float, sigma: float) -> Array:
+    """Return the weights of the copies along a trail."""
+    steps = np.arange(2 * math.ceil(radius) + 1)
+    weights: Array = np.exp(-(steps**2) / (2.0 * sigma * sigma))
+    return np.asarray(weights / weights.sum())
 
 
 def move(image: Array, radius: float, sigma: float, angle: float) -> Array:
@@ -91,7 +100,7 @@ def move(image: Array, radius: float, sigma: float, angle: float) -> Array:
 def motion_blur(image: Array, constants: tuple[float, float], rng: Rng) -> Array:
     """Move the camera while the shutter is open."""
     radius, sigma = constants
-    return move(image, radius, sigma, rng.uniform(-45, 45))
+    return move(image, radius, sigma, float(rng.uniform(-45, 45)))
 
 
 class Zoom(NamedTuple):

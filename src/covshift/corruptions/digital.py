@@ -8,11 +8,29 @@ import numpy as np
 from scipy import fft
 
 from covshift.corruptions.blur import half_gaussian
+from covshift.corruptions.kernels import jpeg as codec
 from covshift.corruptions.kernels import quantise, sampling, weather
 from covshift.corruptions.seeding import Rng
 from covshift.support.arrays import Array
 
 LEVELS = np.arange(256).reshape(1, 256, 1) / 255.0
+
+LUMA = np.array(
+    [
+        *(16, 11, 10, 16, 24, 40, 51, 61),
+        *(12, 12, 14, 19, 26, 58, 60, 55),
+        *(14, 13, 16, 24, 40, 57, 69, 56),
+        *(14, 17, 22, 29, 51, 87, 80, 62),
+        *(18, 22, 37, 56, 68, 109, 103, 77),
+        *(24, 35, 55, 64, 81, 104, 113, 92),
+        *(49, 64, 78, 87, 103, 121, 120, 101),
+        *(72, 92, 95, 98, 112, 100, 103, 99),
+    ]
+)
+"""The JPEG standard's divisors for luma at quality 50, by frequency."""
+CHROMA = np.full(64, 99)
+CHROMA.reshape(8, 8)[:4, :4] = [(17, 18, 24, 47), (18, 21, 26, 66), (24, 26, 56, 99), (47, 66, 99, 99)]
+"""Those for chroma."""
 
 
 def contrast(image: Array, factor: float, rng: Rng) -> Array:
@@ -51,11 +69,11 @@ def smooth_field(noise: Array, sigma: float) -> Array:
 
 def invert(affine: Array) -> Array:
     """Return the inverse of an affine map; all zeros where there is none."""
-    linear, shift = affine[:, :2], affine[:, 2]
-    determinant = linear[0, 0] * linear[1, 1] - linear[0, 1] * linear[1, 0]
+    (a, b, x), (c, d, y) = affine.tolist()  # plain numbers, which are faster than arrays of four
+    determinant = a * d - b * c
     scale = 1 / determinant if determinant else 0.0
-    back = scale * np.array([[linear[1, 1], -linear[0, 1]], [-linear[1, 0], linear[0, 0]]])
-    return np.column_stack([back, -(back * shift).sum(axis=1)])
+    a, b, c, d = scale * d, scale * -b, scale * -c, scale * a
+    return np.array([[a, b, -(a * x + b * y)], [c, d, -(c * x + d * y)]])
 
 
 def elastic_transform(image: Array, constants: tuple[float, float, float], rng: Rng) -> Array:
@@ -97,9 +115,18 @@ def boxes(size: int, target: int) -> Boxes:
 
 
 def resize(image: Array, height: int, width: int) -> Array:
-    """Resample a uint8 image with a box filter."""
-    out = np.empty((height, width, image.shape[2]), np.uint8)
-    sampling.resample(image, *boxes(image.shape[1], width), *boxes(image.shape[0], height), out)
+    """Resample a uint8 image with a box filter, columns first."""
+    # Rows are resampled many values at once, columns are not; and to transpose an image takes little.
+    wide = cv2.transpose(_resize_rows(cv2.transpose(image), width))
+    return _resize_rows(wide, height)
+
+
+def _resize_rows(image: Array, height: int) -> Array:
+    first, weights = boxes(image.shape[0], height)
+    if weights.shape[1] == 1:
+        return image.take(first, axis=0)
+    out = np.empty((height, *image.shape[1:]), np.uint8)
+    sampling.resample_rows(image.reshape(len(image), -1), first, weights, out.reshape(height, -1))
     return out
 
 
@@ -116,7 +143,14 @@ def jpeg_compression(image: Array, quality: int, rng: Rng) -> Array:
 
 def jpeg(image: Array, quality: int) -> Array:
     """Return the image after encoding as a baseline JPEG with halved chroma."""
-    _, data = cv2.imencode(".jpg", cv2.cvtColor(image, cv2.COLOR_RGB2BGR), [cv2.IMWRITE_JPEG_QUALITY, quality])
-    decoded: Array | None = cv2.imdecode(data, cv2.IMREAD_COLOR)
-    assert decoded is not None, "OpenCV cannot read its own JPEG"
-    return np.asarray(cv2.cvtColor(decoded, cv2.COLOR_BGR2RGB))
+    out = np.empty_like(image)
+    codec.recompress(image, *divisors(quality), out)
+    return out
+
+
+@lru_cache
+def divisors(quality: int) -> tuple[Array, Array]:
+    """Return the tables of luma and chroma that a JPEG of this quality divides by: the standard's, scaled."""
+    scale = 5000 // quality if quality < 50 else 200 - 2 * quality
+    luma, chroma = (((table * scale + 50) // 100).clip(1, 255).astype(np.int32) for table in (LUMA, CHROMA))
+    return luma, chroma

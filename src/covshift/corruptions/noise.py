@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from covshift.corruptions.kernels import noise as kernels
-from covshift.corruptions.seeding import Rng, poisson
+from covshift.corruptions.seeding import Rng, poisson_levels
 from covshift.support.arrays import Array
 
 BLOCK = 1 << 14
@@ -22,7 +22,7 @@ def gaussian_noise(image: Array, sigma: float, rng: Rng) -> Array:
 
 def shot_noise(image: Array, photons: int, rng: Rng) -> Array:
     """Replace each value by a Poisson count, since light comes in photons."""
-    return poisson(rng, image, photons) / photons
+    return poisson_levels(rng, image, photons)
 
 
 def impulse_noise(image: Array, amount: float, rng: Rng) -> Array:

@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple, TypeVar, cast, overload
 
 import numpy as np
 
-from covshift.corruptions.seeding import Rng
+from covshift.corruptions.seeding import Rng, Stream
 from covshift.corruptions.severity import SEVERITY
 from covshift.support.arrays import Array
 from covshift.support.errors import CovshiftError, unknown
@@ -151,7 +151,7 @@ def _checked(name: str, function: Corruption, image: Array, constant: Any, rng: 
     """Return what a registered function makes of an image, or raise a `CovshiftError`."""
     given = image.view()
     given.flags.writeable = False  # it is the caller's
-    result = function(given, constant, rng)
+    result = function(given, constant, rng.generator() if isinstance(rng, Stream) else rng)
     if not isinstance(result, np.ndarray) or result.shape != image.shape:
         got = f"shape {result.shape}" if isinstance(result, np.ndarray) else type(result).__name__
         raise CovshiftError(f"expected corruption {name!r} to return an array of shape {image.shape}, got {got}")

@@ -29,6 +29,12 @@ def textures(frost: Frost, scale: float, height: int, width: int) -> tuple[Array
     return _fit(_load(frost), scale, height, width)
 
 
+def check_frost(frost: Frost) -> None:
+    """Raise a `CovshiftError` unless this names a place, which is not looked at, or holds textures."""
+    if not isinstance(frost, str | os.PathLike):
+        _load(frost)
+
+
 def frost_source(frost: Frost = "procedural") -> str:
     """Return what a result should record about its ice: where it came from, and a digest of the textures.
 

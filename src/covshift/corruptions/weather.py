@@ -21,7 +21,7 @@ def snow(image: Array, constants: tuple[float, ...], rng: Rng) -> Array:
     layer[layer < threshold] = 0
     flakes = np.empty(layer.shape, np.uint8)
     quantise(layer, flakes)
-    flakes = move(flakes, radius, blur, rng.uniform(-135, -45))
+    flakes = move(flakes, radius, blur, float(rng.uniform(-135, -45)))
     unit = image / np.float32(255)
     out = np.empty_like(image)
     kernels.snowfall(unit, cv2.cvtColor(unit, cv2.COLOR_RGB2GRAY), flakes, keep, out)

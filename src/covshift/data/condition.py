@@ -1,24 +1,35 @@
 """`Condition`: the state of the images, which is clean, one corruption at one severity, or a mixture of all."""
 
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from covshift.corruptions import category, names
 from covshift.corruptions.apply import check_severity
+from covshift.support.checks import check_kind, check_number
 from covshift.support.errors import CovshiftError
 
 
-class Condition(NamedTuple):
+class _Fields(NamedTuple):
+    corruption: str
+    severity: int
+
+
+class Condition(_Fields):
     """A corruption at a severity; `CLEAN` and `MIXED` have severity 0.
 
     >>> str(Condition("fog", 3)), str(CLEAN)
     ('fog/3', 'clean/0')
     """
 
-    corruption: str
-    severity: int
+    __slots__ = ()
+
+    def __new__(cls, corruption: str, severity: int) -> Self:
+        """Check the types of both; whether the corruption is known is checked where images are made."""
+        check_kind(corruption, str, "corruption", "a name such as 'fog'")
+        check_number(severity, "severity", 0, whole=True)
+        return super().__new__(cls, corruption, severity)
 
     def __str__(self) -> str:
         return f"{self.corruption}/{self.severity}"

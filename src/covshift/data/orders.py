@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from covshift.data.readable import Labels
+from covshift.support.checks import brief
 from covshift.support.errors import CovshiftError, unknown
 
 Order = str
@@ -35,10 +36,12 @@ def parse_order(text: object) -> OrderRule:
     >>> parse_order("dirichlet:0.10"), str(parse_order("runs:20"))
     (OrderRule(name='dirichlet', number=0.1), 'runs:20')
     """
-    name, _, written = str(text).partition(":")
-    if not isinstance(text, str) or f"{name}:" not in ("dirichlet:", "runs:"):
+    if not isinstance(text, str):
+        raise unknown("order", brief(text), ORDERS)
+    name, _, written = text.partition(":")
+    if f"{name}:" not in ("dirichlet:", "runs:"):
         if text not in PLAIN:
-            raise unknown("order", str(text), ORDERS)
+            raise unknown("order", text, ORDERS)
         return OrderRule(name)
     try:
         number = float(written)

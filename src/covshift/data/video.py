@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import cv2
 from PIL import Image
 
 from covshift.data.base import digest_of
@@ -61,6 +60,8 @@ class Video(Unlabelled):
             self._open()
         while self._next < wanted and self._capture.grab():
             self._next += 1
+        import cv2  # here, so that users without videos do not wait for it
+
         found, frame = self._capture.read()
         self._next += 1
         if not found:
@@ -68,6 +69,8 @@ class Video(Unlabelled):
         return prepare(Image.fromarray(cv2.cvtColor(frame, cv2.COLOR_BGR2RGB)))
 
     def _open(self) -> None:
+        import cv2
+
         if self._capture is not None:
             self._capture.release()
         self._capture, self._next = cv2.VideoCapture(str(self.path)), 0

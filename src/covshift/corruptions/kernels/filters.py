@@ -60,6 +60,13 @@ def shuffle(image: Array, offsets: Array, reach: int) -> None:
 
 
 @kernel
+def steps(part: float, length: float, out: Array) -> None:
+    """Write how far each step of one pixel along a line has gone in one direction; halves go to the lower pixel."""
+    for i in range(out.size):
+        out[i] = np.int64(np.ceil(i * part / length - 0.5))
+
+
+@kernel
 def motion(image: Array, weights: Array, dx: Array, dy: Array, out: Array) -> None:
     """Apply ImageMagick's motion blur: a weighted sum of shifted copies, rounded to 16 bits and truncated to 8."""
     height, width, channels = image.shape

@@ -1,5 +1,7 @@
 """Loops of the noises."""
 
+import numpy as np
+
 from covshift.corruptions.kernels import level
 from covshift.support.arrays import Array
 from covshift.support.jit import kernel
@@ -30,12 +32,12 @@ def salt_and_pepper(image: Array, hit: Array, salt: Array, amount: float, out: A
 
 
 @kernel
-def invert_poisson(image: Array, chance: Array, cumulative: Array, starts: Array, out: Array) -> None:
-    """Return the least count whose distribution function exceeds the drawn probability, for each value's own rate."""
+def invert_poisson(image: Array, chance: Array, cumulative: Array, starts: Array, values: Array, out: Array) -> None:
+    """Write the value of the least count whose distribution function exceeds the drawn probability, at each rate."""
     last = cumulative.shape[1] - 1
     for i in range(image.size):
         level, u = image[i], chance[i]
-        count = starts[level, int(u * 256)]
+        count = np.int64(starts[level, int(u * 256)])
         while count < last and cumulative[level, count] <= u:
             count += 1
-        out[i] = count
+        out[i] = values[count]

@@ -86,31 +86,22 @@ def channel_means(image: Array) -> Array:
 
 
 @kernel
-def resample(image: Array, left: Array, across: Array, top: Array, down: Array, out: Array) -> None:
-    """Resample columns, then rows, in 22-bit fixed point with 8 bits in between, as Pillow does it.
+def resample_rows(image: Array, first: Array, weights: Array, out: Array) -> None:
+    """Resample the rows of a table in 22-bit fixed point, as Pillow does it.
 
-    Output column x is the sum of input columns from `left[x]` on, weighted by `across[x]`; so are rows.
+    Output row y is the sum of input rows from `first[y]` on, weighted by `weights[y]`.
     """
-    height, width = image.shape[0], left.size
-    half, row = np.int32(1 << 21), width * 3
-    wide = np.empty((height, row), np.uint8)
-    for y in range(height):
-        line = image[y].reshape(-1)
-        for x in range(width):
-            r, g, b, first = half, half, half, 3 * left[x]
-            for k in range(across.shape[1]):
-                weight, at = across[x, k], np.uint64(first + 3 * k)
-                r += weight * np.int32(line[at])
-                g += weight * np.int32(line[at + np.uint64(1)])
-                b += weight * np.int32(line[at + np.uint64(2)])
-            wide[y, 3 * x], wide[y, 3 * x + 1], wide[y, 3 * x + 2] = r >> 22, g >> 22, b >> 22
-    sums = np.empty(row, np.int32)
-    for y in range(top.size):
-        sums[:] = half
-        for k in range(down.shape[1]):
-            line, weight = wide[top[y] + k], down[y, k]
-            for i in range(row):
+    size, taps = image.shape[1], weights.shape[1]
+    sums = np.empty(size, np.int32)
+    for y in range(first.size):
+        line, weight = image[first[y]], weights[y, 0]
+        for i in range(size):
+            sums[i] = np.int32(1 << 21) + weight * np.int32(line[i])
+        for k in range(1, taps - 1):
+            line, weight = image[first[y] + k], weights[y, k]
+            for i in range(size):
                 sums[i] += weight * np.int32(line[i])
-        target = out[y].reshape(-1)
-        for i in range(row):
-            target[i] = np.uint8(sums[i] >> 22)
+        line, weight = image[first[y] + taps - 1], weights[y, taps - 1] if taps > 1 else np.int32(0)
+        target = out[y]
+        for i in range(size):
+            target[i] = np.uint8((sums[i] + weight * np.int32(line[i])) >> 22)
