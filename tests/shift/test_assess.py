@@ -64,13 +64,29 @@ def test_prediction_and_alarm(run, tmp_path):
     assert "adapting would" in first.stdout
     assert (tmp_path / "kept").exists()
     assert run(*given, "--alarm", "0").exit_code == 3
-    assert run(*given, "--alarm", "1").exit_code == 0
+    assert run(*given, "--alarm", "1", "--ignore-unsure").exit_code == 0  # no error is above 100 %
     # what was kept needs no source
     told = json.loads(run(*given[2:], "--json").stdout)
     assert 0 <= told["plain"]["low"] <= told["plain"]["error"] <= told["plain"]["high"] <= 1
     wrong = run(*given, model="other")
     assert wrong.exit_code == 1
     assert "on other weights" in wrong.stderr
+
+
+def test_what_cannot_be_told_is_an_alarm(run):
+    given = ("--source", "npz:some.npz", "--predictor", "kept")
+    first = run(*given)
+    assert first.stdout.startswith("cannot tell the error: 20 images are too few")
+    assert "advice: label 20 of the 20 images, numbers" in first.stdout
+    assert "(clean images " in first.stdout
+    told = json.loads(run(*given, "--json").stdout)
+    assert (told["sure"], told["advice"]["action"], len(told["advice"]["label"])) == (False, "label", 20)
+    assert told["chance"]["layers"].keys() == told["below"]["layers"].keys() == told["layers"].keys()
+    assert sum(told["classes"]["shares"]) == pytest.approx(1)
+    assert run(*given, "--alarm", "0.99").exit_code == 4
+    assert run(*given, "--alarm", "1").exit_code == 4
+    assert run(*given, "--alarm", "0.99", "--ignore-unsure").exit_code == 0
+    assert run(*given, "--alarm", "0", "--ignore-unsure").exit_code == 0
 
 
 def test_an_alarm_is_a_share(run):

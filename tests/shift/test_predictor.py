@@ -5,8 +5,8 @@ import copy
 import numpy as np
 import pytest
 import torch
+from digit_pictures import FIT, TEST, Classifier, digits, prepare
 from safetensors.torch import save as to_safetensors
-from sklearn.datasets import load_digits
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -17,53 +17,6 @@ from covshift.shift import Predictor
 from covshift.shift.forecast.observe import as_labels
 from covshift.shift.forecast.regression import Calibration, fit_line
 from covshift.shift.forecast.signals import COMBINED
-
-FIT, TEST = slice(900, 1350), slice(1350, None)
-
-
-def digits():
-    """Digits as RGB images of 24 px, and their labels."""
-    data = load_digits()
-    small = torch.tensor(data.images, dtype=torch.float32)[:, None] * 15.9375
-    large = nn.functional.interpolate(small, size=24, mode="bilinear")
-    return large.round().to(torch.uint8).expand(-1, 3, -1, -1).contiguous(), torch.tensor(data.target)
-
-
-class Classifier(nn.Module):
-    def __init__(self):
-        super().__init__()
-        sizes = [(3, 16, 1), (16, 32, 2), (32, 32, 2)]
-        blocks = [[nn.Conv2d(i, o, 3, s, 1, bias=False), nn.BatchNorm2d(o), nn.ReLU()] for i, o, s in sizes]
-        self.body = nn.Sequential(*(layer for block in blocks for layer in block))
-        self.head = nn.Linear(32, 10)
-
-    def forward(self, x):
-        return self.head(self.body(x).amax((2, 3)))
-
-
-def prepare(batch):
-    return batch.float() / 255
-
-
-@pytest.fixture(scope="module")
-def trained():
-    torch.manual_seed(0)
-    images, labels = digits()
-    model = Classifier()
-    optimiser = torch.optim.Adam(model.parameters(), 5e-3)
-    for _ in range(6):
-        for part in torch.randperm(900).split(50):
-            loss = nn.functional.cross_entropy(model(prepare(images[part])), labels[part])
-            optimiser.zero_grad()
-            loss.backward()
-            optimiser.step()
-    return model.eval()
-
-
-@pytest.fixture(scope="module")
-def predictor(trained):
-    images, labels = digits()
-    return Predictor.fit(trained, images[FIT], labels[FIT], preprocess=prepare, severities=(1, 3, 5))
 
 
 def truth(model, images, labels):

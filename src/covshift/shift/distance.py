@@ -29,8 +29,8 @@ class Distance:
 
     @property
     def average(self) -> float:
-        """The average over the layers."""
-        return sum(self.layers.values()) / len(self.layers)
+        """The average over the layers; 0 without any."""
+        return sum(self.layers.values()) / max(1, len(self.layers))
 
     def __float__(self) -> float:
         return self.average

@@ -3,7 +3,6 @@
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,8 +15,10 @@ from covshift.data.loader import check_condition
 from covshift.data.selection import ImageBatch, Selection
 from covshift.models import Model, open_model
 from covshift.shift.distance import Distance, wasserstein
+from covshift.shift.forecast.forecast import Forecast
 from covshift.shift.forecast.observe import Batches
-from covshift.shift.forecast.predictor import Forecast, Prediction, Predictor
+from covshift.shift.forecast.predictor import Predictor
+from covshift.shift.forecast.words import distances, figures, verdict
 from covshift.support.device import choose_device
 from covshift.support.errors import CovshiftError
 
@@ -41,30 +42,24 @@ class Assessment:
 
     def as_json(self) -> str:
         """Return all figures as a dictionary, for programs."""
-        values: dict[str, Any] = {
-            "images": self.images,
-            "distance": self.distance.average,
-            "layers": self.distance.layers,
-        }
-        if self.forecast is not None:
-            values |= {"plain": self.forecast.plain._asdict(), "adapted": self.forecast.adapted._asdict()}
-        return json.dumps(values, indent=2)
+        return json.dumps(figures(self.distance, self.images, self.forecast), indent=2)
 
     def as_text(self) -> str:
-        """Return the main figures, for people."""
-        far = sorted(self.distance.layers.items(), key=lambda item: -item[1])[:_LAYERS]
-        lines = [f"normalised distance {self.distance.average:.2f} over {self.images} images, most of it in"]
-        lines += [f"  {path}  {value:.2f}" for path, value in far]
-        if self.forecast is None:
-            return "\n".join(lines)
-        plain, adapted = self.forecast.plain, self.forecast.adapted
-        lines.append(f"predicted error {_percent(plain)}")
-        verb = "lower" if adapted.error <= plain.error else "raise"
-        return "\n".join([*lines, f"adapting would {verb} it to {_percent(adapted)}"])
+        """Return the verdict in words and the main figures, for people."""
+        return "\n".join([*verdict(self.forecast), *distances(self.distance, self.images, self.forecast, _LAYERS)])
 
     def above(self, alarm: float | None) -> bool:
         """Return whether the predicted error of the model as it is exceeds the alarm."""
         return alarm is not None and self.forecast is not None and self.forecast.plain.error > alarm
+
+    @property
+    def sure(self) -> bool:
+        """Whether there is a predicted error that can be relied on."""
+        return self.forecast is not None and self.forecast.sure
+
+    def unknown(self, alarm: float | None) -> bool:
+        """Return whether there is an alarm, and nothing to compare it with: the error cannot be told."""
+        return alarm is not None and self.forecast is not None and not self.forecast.sure
 
 
 def assess(
@@ -143,8 +138,3 @@ def _read(model: Model, data: Data, condition: Condition, images: int, skip_brok
 def _spread(total: int, wanted: int) -> NDArray[np.intp]:
     """Return indices spread evenly: files are often sorted by class."""
     return np.linspace(0, total - 1, min(total, wanted)).round().astype(np.intp)
-
-
-def _percent(prediction: Prediction) -> str:
-    error, low, high = (f"{100 * value:.1f}" for value in prediction)
-    return f"{error} % ({low} to {high})"

@@ -1,6 +1,7 @@
 """`observe`: the answers of the plain and the adapted model to unlabelled images, and how far statistics have moved."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -9,6 +10,7 @@ from torch import Tensor, nn
 
 from covshift.core.calling import call_model, logits_of
 from covshift.core.estimate import estimate
+from covshift.core.places import holds_statistics
 from covshift.core.source import Source
 from covshift.core.statistics import Statistics
 from covshift.models import Preprocess
@@ -22,18 +24,33 @@ WhichModel = Literal["plain", "adapted"]
 LabelsLike = Sequence[int] | NDArray[Any] | Tensor
 
 
+class Conditional(NamedTuple):
+    """What the model answers when it is adapted to what classes do not explain.
+
+    Attributes:
+        rows: the positions of the images that it was shown, about half of all.
+        logits: its logits, [rows, classes].
+    """
+
+    rows: Tensor
+    logits: Tensor
+
+
 class Observation(NamedTuple):
     """Everything that can be measured on some images without labels.
 
     Attributes:
         plain: the logits [images, classes] of the model as it is.
-        adapted: the logits of the model fully adapted to these images.
-        distance: how far the statistics have moved from the source.
+        adapted: the logits of the model fully adapted to these images; `plain` where there is nothing to adapt.
+        distance: how far the statistics have moved from the source; without layers where there are none.
+        conditional: the answers of the model adapted under the assumption that the images are of the classes that the
+            plain model sees; None where that was not tried.
     """
 
     plain: Tensor
     adapted: Tensor
     distance: Distance
+    conditional: Conditional | None = None
 
     def logits(self, which: WhichModel) -> Tensor:
         """Return the logits of the plain or of the adapted model."""
@@ -41,44 +58,74 @@ class Observation(NamedTuple):
 
     def among(self, classes: Sequence[int]) -> "Observation":
         """Return the observation restricted to these classes as possible answers."""
-        return self._replace(plain=select(self.plain, classes), adapted=select(self.adapted, classes))
+        conditional = self.conditional
+        if conditional is not None:
+            conditional = conditional._replace(logits=select(conditional.logits, classes))
+        plain, adapted = select(self.plain, classes), select(self.adapted, classes)
+        return self._replace(plain=plain, adapted=adapted, conditional=conditional)
 
 
-def observe(model: nn.Module, batches: Iterable[Any], source: Source | None = None) -> Observation:
+def observe(
+    model: nn.Module, batches: Iterable[Any], source: Source | None = None, classes: Source | None = None
+) -> Observation:
     """Run a module on images, as it is and fully adapted to them; goes through `batches` twice.
 
     Args:
         model: the module, in eval mode.
         batches: batches of its input.
         source: what clean images look like inside of it; by default the statistics that it holds.
+        classes: a source that knows what classes do, to also adapt the module past the classes of the images, which
+            takes half a pass more; None not to.
     """
     sums, answers = [], []
     with torch.inference_mode():
         for batch in batches:
             sums.append(_sums(batch))
-            answers.append(check_logits(call_model(model, batch)))
+            answers.append(check_logits(call_model(model, batch)).float())
+    if sum(map(len, answers)) < 2 or all(bool((each == answers[0][0]).all()) for each in answers):
+        raise _same()
+    again = partial(_once_more, batches, sums)
+    plain, conditional = torch.cat(answers), None
+    if source is None and not any(map(holds_statistics, model.modules())):
+        return Observation(plain, plain, Distance({}))
+    origin = Statistics.of(model) if source is None else source.statistics
+    adapted, target = _adapted(model, again(), source=source)
+    if classes is not None and classes.classes is not None:
+        rows = torch.cat([part[::2] for part in torch.arange(len(plain)).split([len(each) for each in answers])])
+        shares = plain[rows].double().softmax(1).mean(0)
+        logits, _ = _adapted(model, (_half(batch) for batch in again()), source=classes, classes=shares)
+        conditional = Conditional(rows, logits)
+    return Observation(plain, adapted, wasserstein(origin, target, normalized=True), conditional)
 
-    def again() -> Iterator[Any]:
-        # The two models' answers to an image are compared, so that a loader that shuffles would spoil everything.
-        for position, batch in enumerate(batches):
-            if position >= len(sums) or not torch.equal(_sums(batch), sums[position]):
-                raise CovshiftError(
-                    "expected a loader that gives the same images in the same order each time, got others the second "
-                    "time; turn off shuffling and random augmentation"
-                )
-            yield batch
 
+def _once_more(batches: Iterable[Any], sums: Sequence[Tensor]) -> Iterator[Any]:
+    """Yield every batch; raise a `CovshiftError` if it is not the one that came the first time."""
+    # The two models' answers to an image are compared, so that a loader that shuffles would spoil everything.
+    for position, batch in enumerate(batches):
+        if position >= len(sums) or not torch.equal(_sums(batch), sums[position]):
+            raise CovshiftError(
+                "expected a loader that gives the same images in the same order each time, got others the second "
+                "time; turn off shuffling and random augmentation"
+            )
+        yield batch
+
+
+def _half(batch: Any) -> Any:
+    """Return every other image of a batch; whole batches are not left out, since each may be of another class."""
+    if isinstance(batch, Mapping):
+        return {name: value[::2] if isinstance(value, Tensor) else value for name, value in batch.items()}
+    return (batch[0] if isinstance(batch, tuple | list) else batch)[::2]
+
+
+def _adapted(model: nn.Module, batches: Iterable[Any], **options: Any) -> tuple[Tensor, Statistics]:
+    """Return the answers of the model adapted to some images, and their statistics."""
     found: dict[int, Tensor] = {}
 
     def keep(position: int, output: Any) -> None:
-        found[position] = check_logits(output)
+        found[position] = check_logits(output).float()
 
-    origin = Statistics.of(model) if source is None else source.statistics
-    target = estimate(model, again(), source=source, collect=keep, progress=False)
-    plain, adapted = torch.cat(answers).float(), torch.cat([found[position] for position in sorted(found)]).float()
-    if len(plain) < 2 or bool((plain == plain[0]).all()):
-        raise _same()
-    return Observation(plain, adapted, wasserstein(origin, target, normalized=True))
+    target = estimate(model, batches, collect=keep, progress=False, **options)
+    return torch.cat([found[position] for position in sorted(found)]), target
 
 
 class Batches(PixelBatches):

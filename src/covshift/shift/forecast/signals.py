@@ -10,8 +10,8 @@ from covshift.shift.forecast.observe import Observation, WhichModel
 
 Signal = Literal["judge", "agreement", "distance", "confidence", "difference", "threshold"]
 SIGNALS: tuple[Signal, ...] = get_args(Signal)
-PredictionMethod = Signal | Literal["combined"]
-METHODS: tuple[PredictionMethod, ...] = (*SIGNALS, "combined")
+PredictionMethod = Signal | Literal["combined", "best"]
+METHODS: tuple[PredictionMethod, ...] = ("best", *SIGNALS, "combined")
 COMBINED: tuple[Signal, ...] = ("judge", "agreement", "distance")
 """The signals of the method `combined`: answers, how they change, and statistics."""
 
@@ -36,7 +36,9 @@ def signals_of(method: PredictionMethod) -> tuple[Signal, ...]:
     >>> signals_of("judge")
     ('judge',)
     """
-    return COMBINED if method == "combined" else (method,)
+    if method == "combined":
+        return COMBINED
+    return ("judge",) if method == "best" else (method,)
 
 
 def signal(method: Signal, which: WhichModel, seen: Observation, scale: Scale) -> float:

@@ -1,0 +1,146 @@
+"""`judge_images`: the errors to expect on some images, whether that can be relied on, and if not, why not."""
+
+from dataclasses import dataclass
+
+from covshift.shift.distance import Distance
+from covshift.shift.forecast.advice import advise, label_some
+from covshift.shift.forecast.beliefs import wrong_answers
+from covshift.shift.forecast.cases import FEATURES, PLACES
+from covshift.shift.forecast.doubt import OUTSIDE, Band, Doubt
+from covshift.shift.forecast.forecast import NO_ADVICE, Advice, ClassMix, DistanceScale, Forecast, Prediction
+from covshift.shift.forecast.knowledge import Knowledge
+from covshift.shift.forecast.mix import apart, apart_by_chance, estimate_mix
+from covshift.shift.forecast.observe import Observation
+from covshift.shift.forecast.skew import Skewed, look_skewed
+
+FEWEST = 32
+"""Number of images below which what they show is mostly chance."""
+
+MIX = 0.25
+"""Total variation of the classes from the usual ones, beyond chance, that shifts alone do not cause, where the answers
+to these are all that is known."""
+
+_NOTHING_KNOWN = "the predictor was saved by an older version, which cannot tell; fit it again"
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """What is thought of some images.
+
+    Attributes:
+        plain, adapted: the predicted errors; None where the predictor knows too little.
+        why: the reason why they cannot be relied on; empty where they can.
+        classes: the mix of classes; None where that is not known.
+        advice: what to do.
+        scale: what to compare distances with; None where that is not known.
+    """
+
+    plain: Prediction | None = None
+    adapted: Prediction | None = None
+    why: str = ""
+    classes: ClassMix | None = None
+    advice: Advice = NO_ADVICE
+    scale: DistanceScale | None = None
+
+    def forecast(self, plain: Prediction, adapted: Prediction, seen: Observation) -> Forecast:
+        """Return the forecast with these predictions, which hold nothing where they cannot be relied on."""
+        if self.why:
+            plain, adapted = (each._replace(low=0.0, high=1.0) for each in (plain, adapted))
+        return Forecast(
+            plain,
+            adapted,
+            seen.distance,
+            len(seen.plain),
+            sure=not self.why,
+            why=self.why,
+            classes=self.classes,
+            advice=self.advice,
+            scale=self.scale,
+        )
+
+
+def judge_images(seen: Observation, known: Knowledge | None, doubt: Doubt | None, temperature: float) -> Judgement:
+    """Return what is thought of some images.
+
+    Args:
+        seen: what was seen of them.
+        known: what the predictor knows; None of an older one.
+        doubt: how far its predictions may be off; None of an older one.
+        temperature: divides the logits, so that probabilities are about right.
+    """
+    if known is None or doubt is None:
+        return Judgement(why=_NOTHING_KNOWN)
+    images = len(seen.plain)
+    chances = wrong_answers(seen, "plain", known.beliefs, temperature)
+    outlook = doubt.at(known.look(seen, temperature), images)
+    past, skews = look_skewed(seen, temperature), known.skews
+    classes = _classes(seen, past, known, temperature)
+    skewed = classes is not None and classes.skewed
+    plain, adapted, why = outlook.plain, outlook.adapted, ""
+    if images < FEWEST:
+        why = f"{images} images are too few, {FEWEST} the least"
+    elif skewed and past is not None and skews is not None and skews.unmoved(past):
+        plain, adapted = skews.at(past)
+    elif skewed:
+        why = few_classes(classes)
+    elif outlook.novelty > OUTSIDE:
+        why = f"the images are unlike all that the predictor was calibrated on, most of all in {_feature(outlook.odd)}"
+    clean = known.cases[0].plain
+    if why:
+        advice = label_some(why, 0.5, chances)
+    elif skewed:
+        advice = Advice("nothing", "the images are of few classes, which adapting would take for a shift")
+    elif seen.adapted is seen.plain:
+        advice = advise(plain.value, Band(0.0, 0.0), clean, chances)
+    else:
+        advice = advise(plain.value, outlook.gain, clean, chances)
+    after = interval_of(adapted)
+    if skewed:
+        after = after._replace(low=0.0, high=1.0)  # what adapting to classes does differs from class to class
+    return Judgement(interval_of(plain), after, why, classes, advice, _scale(seen, known, doubt))
+
+
+def _classes(seen: Observation, past: Skewed | None, known: Knowledge, temperature: float) -> ClassMix | None:
+    """Return the mix of classes by the answers of the model that is to be believed."""
+    usual = known.usual
+    if seen.adapted.shape[1] != len(usual):
+        return None  # answers among some classes only
+    shares = estimate_mix(seen.adapted, temperature, usual)
+    mix = apart(shares, usual) - apart_by_chance(usual, len(seen.adapted))
+    skewed = mix > MIX if past is None or known.skews is None else known.skews.suspects(past, mix)
+    if skewed and seen.conditional is not None:
+        shares = estimate_mix(seen.conditional.logits, temperature, usual)
+    return ClassMix(tuple(shares.tolist()), tuple(usual.tolist()), skewed)
+
+
+def few_classes(classes: ClassMix | None) -> str:
+    """Return why no error can be named on images of few classes."""
+    top = "fewer than usual"
+    if classes is not None:
+        share, name = max((share, name) for name, share in enumerate(classes.shares))
+        top = f"class {name} has {share:.0%}"
+    return f"the images seem to be of few classes ({top}), and may have moved besides"
+
+
+def _feature(position: int) -> str:
+    names = (*(f"the {name}" for name in FEATURES), *(f"how far {place} have moved" for place in PLACES))
+    return names[position]
+
+
+def _scale(seen: Observation, known: Knowledge, doubt: Doubt) -> DistanceScale | None:
+    layers = list(seen.distance.layers)
+    if not layers or len(layers) != len(known.cases[0].distance):
+        return None
+    *below, share = doubt.below(list(seen.distance.layers.values()))
+    chance: Distance = known.by_chance(layers, len(seen.plain))
+    return DistanceScale(chance, dict(zip(layers, below, strict=True)), share)
+
+
+def interval_of(band: Band, *, sure: bool = True) -> Prediction:
+    """Return a predicted value with its interval; with one from 0 to 1 if it cannot be relied on.
+
+    >>> interval_of(Band(0.25, 0.5))
+    Prediction(error=0.25, low=0.0, high=0.75)
+    """
+    value, margin = band if sure else (band.value, 1.0)
+    return Prediction(value, max(0.0, value - margin), min(1.0, value + margin))

@@ -1,0 +1,85 @@
+"""Forecasts in words for people, and as plain values for programs."""
+
+from typing import Any
+
+from covshift.shift.distance import Distance
+from covshift.shift.forecast.forecast import Advice, ClassMix, Forecast, Prediction
+
+_NAMED = 12  # images to label that are named in text
+
+
+def verdict(forecast: Forecast | None) -> list[str]:
+    """Return what to expect, how sure that is and what to do, then the predicted errors; nothing without a forecast."""
+    if forecast is None:
+        return []
+    plain, adapted = forecast.plain, forecast.adapted
+    if forecast.sure:
+        first = f"expect an error of {_percent(plain)}, 19 times out of 20"
+    else:
+        first = f"cannot tell the error: {forecast.why}"
+    lines = [first, f"advice: {_advice(forecast.advice, forecast.images)}"]
+    if forecast.classes is not None and forecast.classes.skewed:
+        lines.append(f"classes: {_classes(forecast.classes)}")
+    doubt = "" if forecast.sure else ", a guess that may be off by any amount"
+    lines.append(f"predicted error {_percent(plain)}{doubt}")
+    verb = "lower" if adapted.error <= plain.error else "raise"
+    return [*lines, f"adapting would {verb} it to {_percent(adapted)}{doubt}"]
+
+
+def distances(distance: Distance, images: int, forecast: Forecast | None, most: int) -> list[str]:
+    """Return how far the images have moved, and the layers that have moved most, with what to compare these with."""
+    scale = None if forecast is None else forecast.scale
+    far = sorted(distance.layers.items(), key=lambda item: -item[1])[:most]
+    if not far:
+        return []
+    whole = "" if scale is None else f" ({_compared(scale.chance.average, scale.share)})"
+    lines = [f"normalised distance {distance.average:.2f} over {images} images{whole}, most of it in"]
+    for path, value in far:
+        beside = "" if scale is None else f"  ({_compared(scale.chance.layers[path], scale.below[path])})"
+        lines.append(f"  {path}  {value:.2f}{beside}")
+    return lines
+
+
+def figures(distance: Distance, images: int, forecast: Forecast | None) -> dict[str, Any]:
+    """Return all of it as plain values."""
+    values: dict[str, Any] = {"images": images, "distance": distance.average, "layers": dict(distance.layers)}
+    if forecast is None:
+        return values
+    if (scale := forecast.scale) is not None:
+        values |= {
+            "chance": {"distance": scale.chance.average, "layers": dict(scale.chance.layers)},
+            "below": {"distance": scale.share, "layers": dict(scale.below)},
+        }
+    return values | {
+        "plain": forecast.plain._asdict(),
+        "adapted": forecast.adapted._asdict(),
+        "sure": forecast.sure,
+        "why": forecast.why,
+        "classes": None if forecast.classes is None else forecast.classes._asdict(),
+        "advice": forecast.advice._asdict(),
+    }
+
+
+def _advice(advice: Advice, images: int) -> str:
+    if advice.action == "adapt":
+        return f"adapt to these images; {advice.reason}"
+    if advice.action == "nothing":
+        return f"leave the model as it is; {advice.reason}"
+    first = ", ".join(str(position) for position in advice.label[:_NAMED])
+    more = ", ..." if len(advice.label) > _NAMED else ""
+    return f"label {len(advice.label)} of the {images} images, numbers {first}{more} (from 0); {advice.reason}"
+
+
+def _classes(classes: ClassMix) -> str:
+    ranked = sorted(enumerate(classes.shares), key=lambda item: -item[1])[:3]
+    shares = ", ".join(f"{share:.0%} of class {name}" for name, share in ranked if share > 0.005)
+    return f"{shares}, which is not the usual mix"
+
+
+def _compared(chance: float, below: float) -> str:
+    return f"clean images {chance:.2f}; less in {below:.0%} of the calibration"
+
+
+def _percent(prediction: Prediction) -> str:
+    error, low, high = (f"{100 * value:.1f}" for value in prediction)
+    return f"{error} % ({low} to {high})"

@@ -1,0 +1,284 @@
+"""Forecasts that know when they do not know: on digits that were never shown, with labels to compare with."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from digit_pictures import FIT, TEST, digits, prepare
+from sklearn.linear_model import LogisticRegression
+from torch import nn
+
+import covshift
+from covshift import CovshiftError, Source
+from covshift.shift import Distance, Predictor
+from covshift.shift.forecast.advice import advise, label_some
+from covshift.shift.forecast.beliefs import belief, fit_beliefs
+from covshift.shift.forecast.cases import Case, Look
+from covshift.shift.forecast.doubt import OUTSIDE, Band, Doubt
+from covshift.shift.forecast.imitations import IMITATIONS, imitate
+from covshift.shift.forecast.mix import apart, apart_by_chance, estimate_mix
+from covshift.shift.forecast.observe import Batches, Observation, observe
+from covshift.shift.forecast.pictures import DRAWN, VIEWED
+
+
+def true_errors(predictor, images, labels):
+    """The forecast for some images, and the true errors of the plain and of the adapted model."""
+    seen = predictor.observe(Batches(images, prepare, 100))
+    errors = [(seen.logits(which).argmax(1) != labels).double().mean().item() for which in ("plain", "adapted")]
+    return predictor.predict_observed(seen), *errors
+
+
+def test_one_class_alone_is_no_shift(predictor):
+    images, labels = digits()
+    for name in range(10):
+        few = labels[900:] == name
+        forecast, plain, adapted = true_errors(predictor, images[900:][few], labels[900:][few])
+        assert adapted > plain + 0.1  # what full adaptation does to a single class
+        assert forecast.advice.action != "adapt"
+        if forecast.sure:
+            assert forecast.plain.low <= plain <= forecast.plain.high <= forecast.plain.low + 0.2
+            assert forecast.classes.skewed
+            assert np.argmax(forecast.classes.shares) == name
+
+
+def test_all_classes_are_no_skew(predictor):
+    images, labels = digits()
+    forecast, plain, _ = true_errors(predictor, images[TEST], labels[TEST])
+    assert not forecast.classes.skewed
+    assert forecast.sure
+    assert forecast.plain.low <= plain <= forecast.plain.high
+    assert (forecast.advice.action, forecast.advice.label) == ("nothing", ())
+
+
+def test_pictures_of_something_else_cannot_be_told(predictor):
+    noise = torch.randint(0, 256, (300, 3, 24, 24), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    forecast = predictor.predict(noise)
+    assert not forecast.sure
+    assert "unlike all" in forecast.why or "few classes" in forecast.why
+    assert (forecast.plain.low, forecast.plain.high) == (0, 1)
+    assert forecast.advice.action == "label"
+    assert len(set(forecast.advice.label)) == len(forecast.advice.label) == 97  # 0.25 · (1.96 / 0.1)²
+    assert max(forecast.advice.label) < 300
+
+
+def test_few_images_cannot_be_told(predictor):
+    assert predictor.predict(digits()[0][:20]).why == "20 images are too few, 32 the least"
+
+
+def test_intervals_narrow_with_the_number_of_images(predictor):
+    images, _ = digits()
+    shown = covshift.corrupt(images[900:], "fog", 2)
+    widths = [(lambda each: each.high - each.low)(predictor.predict(shown[:n]).plain) for n in (100, 400, 897)]
+    assert widths == sorted(widths, reverse=True)
+
+
+def test_two_passes_and_a_half(trained, predictor):
+    shown = []
+    handle = trained.register_forward_pre_hook(lambda module, args: shown.append(len(args[0])))
+    try:
+        predictor.predict(digits()[0][900:1700])
+    finally:
+        handle.remove()
+    assert sum(shown) <= 2.5 * 800
+
+
+def test_distances_have_a_scale(predictor):
+    """By chance, a few clean images lie about as far as it is said that they do."""
+    images, _ = digits()
+    few = [predictor.predict(images[900 + 48 * part :][:48]) for part in range(9)]
+    measured = np.mean([forecast.distance.average for forecast in few])
+    assert few[0].scale.chance.average == pytest.approx(measured, rel=0.3)
+    assert few[0].scale.chance.layers.keys() == few[0].distance.layers.keys()
+    far = predictor.predict(255 - images[TEST])
+    assert far.scale.share > few[0].scale.share
+    assert 0 <= min(far.scale.below.values()) <= max(far.scale.below.values()) <= 1
+
+
+def test_a_source_of_the_calibration_images_has_a_scale_too(trained):
+    """Other clean images lie farther from it than those do that it was measured on."""
+    images, labels = digits()
+    some, others = (900 + torch.randperm(897, generator=torch.Generator().manual_seed(0))).split(449)
+    source = Source.measure(trained, prepare(images[some]), progress=False)
+    options = {"preprocess": prepare, "severities": (1, 3, 5), "imitations": ("turned",), "source": source}
+    learned = Predictor.fit(trained, images[some], labels[some], progress=False, **options)
+    forecast = learned.predict(images[others])
+    assert forecast.scale.chance.average == pytest.approx(forecast.distance.average, rel=0.5)
+    assert forecast.sure
+
+
+def test_a_network_with_nothing_to_adapt():
+    """A linear classifier has neither statistics nor places; its confidence is all there is."""
+    images, labels = digits()
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Flatten(), nn.Linear(3 * 24 * 24, 10))
+    optimiser = torch.optim.Adam(model.parameters(), 1e-3)
+    for _ in range(40):
+        loss = nn.functional.cross_entropy(model(prepare(images[:900])), labels[:900])
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+    model.eval()
+    learned = Predictor.fit(model, images[FIT], labels[FIT], preprocess=prepare, severities=(1, 3, 5))
+    assert learned.source is None
+    forecast, plain, _ = true_errors(learned, images[TEST], labels[TEST])
+    assert forecast.plain.low <= plain <= forecast.plain.high
+    assert (forecast.distance.layers, forecast.distance.average, forecast.scale) == ({}, 0, None)
+    assert forecast.adapted.error == pytest.approx(forecast.plain.error, abs=0.05)
+    assert forecast.advice.action == "nothing"
+
+
+def test_a_predictor_of_an_older_version_is_not_sure(trained, predictor, tmp_path):
+    predictor.save(tmp_path / "new")
+    kept = Predictor.load(tmp_path / "new", trained, preprocess=prepare)
+    images, _ = digits()
+    assert kept.predict(images[TEST]) == predictor.predict(images[TEST])
+    old = Predictor(trained, predictor.conditions, predictor._scale, prepare)
+    old.save(tmp_path / "old")
+    forecast = Predictor.load(tmp_path / "old", trained, preprocess=prepare).predict(images[TEST])
+    assert "older version" in forecast.why
+    assert forecast.plain.error == predictor.predict(images[TEST], method="judge").plain.error
+
+
+def test_classes_are_not_taken_for_a_shift(trained):
+    """Adapted past their class, images of one class get the answers that they had; adapted fully, they do not."""
+    images, labels = digits()
+    source = Source.measure(trained, prepare(images[FIT]))
+    ones = prepare(images[900:][labels[900:] == 1])
+    with torch.inference_mode():
+        plain = trained(ones).argmax(1)
+    kept = {}
+    for name, shares in (("past", torch.eye(10)[1]), ("usual", None)):
+        applied = covshift.estimate(trained, ones, source=source, classes=shares, progress=False).apply(trained)
+        with torch.inference_mode():
+            kept[name] = (trained(ones).argmax(1) == plain).double().mean().item()
+        applied.restore()
+    assert kept["past"] > 0.9 > kept["usual"]
+    with pytest.raises(CovshiftError, match="10 shares that sum to 1"):
+        covshift.estimate(trained, ones, source=source, classes=[0.5, 0.5])
+    with pytest.raises(CovshiftError, match="a source that knows what classes do"):
+        covshift.estimate(trained, ones, classes=[0.1] * 10)
+
+
+def test_every_imitation_has_a_function():
+    assert (*DRAWN, *VIEWED) == IMITATIONS
+
+
+@pytest.mark.parametrize("name", IMITATIONS)
+def test_imitations(name):
+    images = digits()[0][:6].permute(0, 2, 3, 1).numpy()
+    images = np.concatenate([images, np.random.default_rng(0).integers(0, 256, images.shape, np.uint8)])
+    whole, half = (imitate(images, name, severity, seed=1) for severity in (5, 2))
+    assert (whole.shape, whole.dtype) == (images.shape, np.uint8)
+    assert (imitate(images, name, 5, seed=1) == whole).all()
+    nchw = torch.from_numpy(images).permute(0, 3, 1, 2)
+    assert (imitate(nchw, name, 5, seed=1).permute(0, 2, 3, 1).numpy() == whole).all()
+
+    def off(made):
+        return np.abs(made.astype(float) - images).mean()
+
+    assert 0 < off(half) < off(whole)
+
+
+def test_mix_of_classes():
+    """Images drawn from a known mix, and the probabilities that Bayes' rule gives for a uniform one."""
+    rng = np.random.default_rng(0)
+    shares = np.array([0.7, 0.2, 0.1, 0.0])
+    labels = rng.choice(4, 4000, p=shares)
+    places = rng.normal(0, 1, (4000, 4)) + 1.5 * np.eye(4)[labels]
+    found = estimate_mix(torch.from_numpy(1.5 * places), 1.0, torch.full((4,), 0.25))
+    assert found.numpy() == pytest.approx(shares, abs=0.03)
+    usual = torch.full((10,), 0.1)
+    drawn = [apart(torch.from_numpy(rng.multinomial(50, [0.1] * 10) / 50), usual) for _ in range(300)]
+    assert apart_by_chance(usual, 50) == pytest.approx(np.mean(drawn), rel=0.1)
+
+
+def test_beliefs_are_a_logistic_regression():
+    torch.manual_seed(0)
+    plain, labels = 2 * torch.randn(2000, 4), torch.randint(0, 4, (2000,))
+    adapted = plain + torch.randn(2000, 4) + 2 * torch.eye(4)[labels]
+    found = fit_beliefs([Observation(plain, adapted, Distance({}))], labels, 1.5)
+    answers = plain.argmax(1)
+    inputs = np.stack([torch.logit(belief(each, answers, 1.5), eps=1e-3).numpy() for each in (adapted, plain)], 1)
+    want = LogisticRegression(C=1 / (1e-3 * 2000)).fit(inputs, answers != labels)  # the same ridge
+    assert list(found[1:]) == pytest.approx(want.coef_[0].tolist(), abs=0.05)
+    assert found.constant == pytest.approx(want.intercept_[0], abs=0.05)
+
+
+def cases(off):
+    """Cases on a line, the imitations off it, with features that rise with the error."""
+    rng = np.random.default_rng(0)
+    rows = [
+        ("clean", 0),
+        *((name, s) for name in ("speckle_noise", "gaussian_blur", "spatter", "edges") for s in (1, 3, 5)),
+    ]
+    found = []
+    for name, s in rows:
+        signal = 0.1 + 0.1 * s
+        error = signal + (off if name == "edges" else 0.0)
+        features = tuple(np.log(signal) + rng.normal(0, 0.05, 3) + (3 if name == "edges" else 0))
+        found.append(Case(name, s, error, signal, (signal, signal), (1e-5, 1e-5), features, (signal, 2 * signal)))
+    return found
+
+
+def test_doubt_is_greatest_where_it_was_wrong():
+    given = cases(0.2)
+    doubt = Doubt(given, 1000)
+    near, drawn = (Look(case.signals, case.noise, case.features, case.distance) for case in (given[2], given[-1]))
+    far = near._replace(features=tuple(value + 12 for value in near.features))
+    assert doubt.at(near, 1000).plain.value == pytest.approx(0.4, abs=0.01)  # the imitations do not bend the line
+    assert doubt.at(near, 1000).plain.margin < 0.1 < 0.2 < doubt.at(drawn, 1000).plain.margin
+    assert doubt.at(near, 1000).adapted.margin < 0.03
+    assert doubt.at(near, 1000).novelty < OUTSIDE < doubt.at(far, 1000).novelty
+    noisy = near._replace(noise=(0.01, 0.01))
+    assert doubt.at(noisy, 1000).plain.margin > 0.16  # counting on few images
+    assert doubt.below([0.0, 9.0]) == [0, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("plain", "gain", "action"),
+    [
+        (0.5, Band(0.2, 0.1), "adapt"),
+        (0.5, Band(0.2, 0.195), "label"),
+        (0.5, Band(-0.1, 0.05), "nothing"),
+        (0.12, Band(0.0, 0.1), "nothing"),
+    ],
+)
+def test_advice(plain, gain, action):
+    assert advise(plain, gain, 0.1, torch.rand(50)).action == action
+
+
+def test_images_to_label_are_spread_from_sure_to_unsure():
+    chances = torch.linspace(0, 1, 1001)[torch.randperm(1001, generator=torch.Generator().manual_seed(0))]
+    chosen = chances[list(label_some("why", 0.5, chances).label)]
+    assert float(chosen.mean()) == pytest.approx(0.5, abs=0.01)
+    assert len(chosen) == 97
+    assert len(label_some("why", 0.01, chances).label) == 20
+
+
+@pytest.mark.parametrize("labelled", [False, True])
+def test_observing_past_classes_takes_every_second_image(trained, labelled):
+    images, labels = digits()
+    source = Source.measure(trained, prepare(images[FIT]))
+    batches = Batches(images[:250], prepare, 50)
+    given = [(batch, labels[:50]) for batch in batches] if labelled else batches
+    seen = observe(trained, given, None, source)
+    assert seen.conditional.rows.tolist() == [*range(0, 250, 2)]
+    assert len(seen.conditional.logits) == 125
+    few = seen.among([1, 2])
+    assert few.conditional.logits.shape == (125, 2)
+
+
+def test_damaged_knowledge_is_refused(trained, predictor, tmp_path):
+    predictor.save(tmp_path / "whole")
+    content = (tmp_path / "whole").read_bytes()
+    length = int.from_bytes(content[:8], "little")
+    head = json.loads(content[8 : 8 + length])
+    for change in ({"beliefs": [1, 2]}, {"images": None}, {"cases": []}, {"gap": float("nan")}):
+        known = json.loads(head["__metadata__"]["knowledge"]) | change
+        metadata = head["__metadata__"] | {"knowledge": json.dumps(known)}
+        made = json.dumps(head | {"__metadata__": metadata}).encode()
+        made += b" " * (-len(made) % 8)
+        (tmp_path / "broken").write_bytes(len(made).to_bytes(8, "little") + made + content[8 + length :])
+        with pytest.raises(CovshiftError, match="not a whole predictor"):
+            Predictor.load(tmp_path / "broken", trained)
