@@ -47,7 +47,19 @@ def several(command):
 
 def test_there_are_these_commands():
     groups = {"bench": ("run", "table", "status", "rows", "answers", "merge"), "data": ("list", "check")}
-    alone = {"corrupt", "shift", "repair", "export", "theory", "report", "reproduce", "train", "models", "doctor"}
+    alone = {
+        "corrupt",
+        "shift",
+        "repair",
+        "export",
+        "serve",
+        "theory",
+        "report",
+        "reproduce",
+        "train",
+        "models",
+        "doctor",
+    }
     assert set(COMMANDS) == alone | {f"{group} {name}" for group, names in groups.items() for name in names}
 
 
@@ -118,7 +130,12 @@ def test_every_setting_has_its_option():
         parse_order(order)
 
 
-SEVERAL = [(name, param.opts[0]) for name, command in COMMANDS.items() for param in several(command)]
+SEVERAL = [
+    (name, param.opts[0])
+    for name, command in COMMANDS.items()
+    for param in several(command)
+    if all(other.nargs != -1 for other in command.params)  # else the words that follow are arguments
+]
 
 
 def arguments(name):
@@ -242,6 +259,13 @@ def test_a_configuration_says_what_it_imports_before_it_does(tmp_path, monkeypat
 def test_help_does_not_wait_for_torch():
     code = "import sys, covshift.cli; assert not {'torch', 'numpy', 'pandas', 'cv2'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_public_names_wait_for_little_more_than_torch():
+    code = "import sys, covshift; [getattr(covshift, name) for name in covshift.__all__]; print(*sys.modules)"
+    imported = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.split()
+    assert "torch" in imported
+    assert not {"pandas", "sklearn", "scipy", "numba", "cv2", "matplotlib", "timm", "ray"} & set(imported)
 
 
 def test_every_public_name_is_there():

@@ -83,6 +83,8 @@ PLACES = {
     "builtin:resnet20": (19, {"layer": "BatchNorm2d", "side": "input", "channels": 16}),
     "builtin:resnet20-gn": (19, {"layer": "GroupNorm", "side": "output", "channels": 16}),
     "builtin:resnet20-fixup": (19, {"layer": "Conv2d", "side": "output", "channels": 16}),
+    "builtin:vit": (13, {"layer": "LayerNorm", "side": "output", "channels": 96}),
+    "builtin:convnext": (12, {"path": "stem_norm", "layer": "LayerNorm", "side": "output", "channels": 32}),
     "torchvision:squeezenet1_1": (26, {"path": "features.0", "layer": "Conv2d", "side": "output", "channels": 64}),
     "torchvision:swin_t/none": (29, {"path": "features.0.2", "layer": "LayerNorm", "side": "output", "channels": 96}),
     "torchvision:convnext_tiny": (

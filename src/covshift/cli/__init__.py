@@ -5,7 +5,21 @@ from typing import Annotated, Any
 
 import typer
 
-from covshift.cli import bench, corrupt, data, doctor, export, models, repair, report, reproduce, shift, theory, train
+from covshift.cli import (
+    bench,
+    corrupt,
+    data,
+    doctor,
+    export,
+    models,
+    repair,
+    report,
+    reproduce,
+    serve,
+    shift,
+    theory,
+    train,
+)
 from covshift.cli.parser import Command, Group
 
 __all__ = ["app"]
@@ -16,7 +30,7 @@ class _Covshift(Group):
 
     def list_commands(self, ctx: Any) -> list[str]:
         """Return the commands in the order of a newcomer's journey."""
-        first = ("models", "data", "corrupt", "bench", "report", "shift", "doctor", "repair", "export")
+        first = ("models", "data", "corrupt", "bench", "report", "shift", "doctor", "repair", "export", "serve")
         journey = (*first, "theory", "reproduce", "train")
         return sorted(self.commands, key=journey.index)
 
@@ -34,6 +48,7 @@ app.command("shift", cls=Command, rich_help_panel=_WATCH)(shift.command)
 app.command("doctor", cls=Command, rich_help_panel=_WATCH)(doctor.command)
 app.command("repair", cls=Command, rich_help_panel=_DEPLOY)(repair.command)
 app.command("export", cls=Command, rich_help_panel=_DEPLOY)(export.command)
+app.command("serve", cls=Command, rich_help_panel=_DEPLOY)(serve.command)
 app.command("theory", cls=Command, rich_help_panel=_PAPER)(theory.command)
 app.command("reproduce", cls=Command, rich_help_panel=_PAPER)(reproduce.command)
 app.command("train", cls=Command, rich_help_panel=_PAPER)(train.command)

@@ -23,7 +23,15 @@ def command(
     out: Annotated[Path | None, typer.Option(metavar="FILE", help="File to write.", show_default="model.onnx")] = None,
     swappable: Annotated[bool, typer.Option("--swappable", help="Statistics as inputs that may be given.")] = False,
     adaptive: Annotated[bool, typer.Option("--adaptive", help="Adaptation to each batch in the ONNX graph.")] = False,
-    prior: Annotated[float, typer.Option(min=0, help="Number N of images that the source counts for.")] = 16,
+    prior: Annotated[
+        float | None,
+        typer.Option(
+            min=0,
+            metavar="NUMBER",
+            help="Number N of images that the source counts for, with --adaptive.",
+            show_default="16",
+        ),
+    ] = None,
     with_preprocess: Annotated[
         bool, typer.Option("--with-preprocess", help="Pictures as uint8 NHWC in, probabilities out.")
     ] = False,
@@ -49,11 +57,10 @@ def command(
     from covshift.export import save
     from covshift.models import open_model
 
-    kind = to or (out.suffix[1:] if out is not None else "onnx")
     made = save(
         open_model(model),
-        out or Path(f"model.{kind}"),
-        to=kind,  # type: ignore[arg-type]
+        out or Path(f"model.{to or 'onnx'}"),
+        to=to,  # type: ignore[arg-type]
         patch=patch,
         swappable=swappable,
         adaptive=adaptive,

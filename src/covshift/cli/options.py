@@ -31,6 +31,12 @@ DEVICE = typer.Option(
     help="Device to compute on: auto, cpu, cuda, cuda:1 or mps.", show_default="auto", rich_help_panel=COMPUTING
 )
 
+ADDRESS = typer.Option(
+    help="Address of a running Ray cluster, e.g. auto.",
+    show_default="Ray is started on this machine",
+    rich_help_panel=JOBS,
+)
+
 Plugin = Annotated[list[str] | None, PLUGIN]
 Baseline = Annotated[Path | None, BASELINE]
 SkipBroken = Annotated[bool, SKIP_BROKEN]
@@ -55,14 +61,7 @@ Engine = Annotated[
     str,
     typer.Option(metavar="local|ray", help="Compute in this process (local) or on Ray.", rich_help_panel=JOBS),
 ]
-Address = Annotated[
-    str | None,
-    typer.Option(
-        help="Address of a running Ray cluster, e.g. auto.",
-        show_default="Ray is started on this machine",
-        rich_help_panel=JOBS,
-    ),
-]
+Address = Annotated[str | None, ADDRESS]
 Workers = Annotated[
     int | None,
     typer.Option(

@@ -17,6 +17,9 @@ MISTYPED = 2
 FOUND = 3
 """Exit code of a command that worked, and found something that a script has to know."""
 
+UNSURE = 4
+"""Exit code of a command that worked, and cannot tell what a script has to know."""
+
 STOPPED = 130
 """Exit code of a command that Ctrl-C has ended."""
 

@@ -20,7 +20,9 @@ def command(
     source: Annotated[
         str | None, typer.Option(help="Clean labelled images, e.g. folder:val.", show_default=False)
     ] = None,
-    out: Annotated[Path, typer.Option(metavar="DIR", help="New folder for the repaired model.")] = Path("repaired"),
+    out: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="New folder for the repaired model.", show_default="repaired")
+    ] = None,
     force: Annotated[bool, typer.Option("--force", help="Repair whatever the verdict is.")] = False,
     check: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Repaired folder to evaluate.", show_default=False)
@@ -49,10 +51,12 @@ def command(
     if check is not None:
         if labels is None:
             raise CovshiftError("expected labelled images with --check; name them: --labels folder:DIR")
-        if model is not None or target is not None:
+        if any((model, target, source, out, force)):
             raise CovshiftError("expected --check with --labels alone: the folder of the repair knows its model")
-        _check(check, labels, limit, device, as_json)
+        _check(check, labels, limit, skip_broken, device, as_json)
         return
+    if labels is not None:
+        raise CovshiftError("expected --labels with --check, which evaluates a repaired folder: --check repaired")
     if model is None or target is None:
         raise CovshiftError("expected a model and images; name them: --model torchvision:resnet50 --target folder:DIR")
     from covshift.data import open_unlabelled
@@ -61,13 +65,13 @@ def command(
     from covshift.repairs.folder import check_new
     from covshift.support.device import choose_device
 
-    check_new(out)
+    folder = check_new(out or Path("repaired"))
     opened = open_model(model)
     opened.module.to(choose_device(device))
     clean = None if source is None else open_data(source)
     made = repair(opened, open_unlabelled(target), source=clean, force=force, limit=limit, skip_broken=skip_broken)
     if made.patch is not None:
-        made.save(out)
+        made.save(folder)
     if as_json:
         typer.echo(made.card.as_json())
     else:
@@ -76,16 +80,17 @@ def command(
             options.write_text(
                 "with --source, clean labelled images, covshift also predicts the errors, and judges by them"
             )
-        options.write_text(f"wrote {out}" if made.patch is not None else "nothing was written; --force repairs anyway")
+        done = "nothing was written; --force repairs anyway" if made.patch is None else f"wrote {folder}"
+        options.write_text(done)
     if made.patch is None:
         raise typer.Exit(FOUND)
 
 
-def _check(folder: Path, labels: str, limit: int, device: str, as_json: bool) -> None:
+def _check(folder: Path, labels: str, limit: int, skip_broken: bool, device: str, as_json: bool) -> None:
     from covshift.data import open_data
     from covshift.repairs import check
 
-    errors = check(folder, open_data(labels), device=device, limit=limit)
+    errors = check(folder, open_data(labels), device=device, limit=limit, skip_broken=skip_broken)
     if as_json:
         typer.echo(json.dumps(errors._asdict(), indent=2))
     else:

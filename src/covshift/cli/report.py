@@ -29,6 +29,7 @@ def command(
     files: Annotated[
         bool, typer.Option(help="Write figures as SVG, PDF, PNG and tables as CSV, Markdown, LaTeX.")
     ] = True,
+    plugins: options.Plugin = None,
 ) -> None:
     """Write a page with tables and charts of runs, which opens offline, and files for a paper.
 
@@ -52,6 +53,7 @@ def command(
         readme=readme,
         images=images,
         files=files,
+        plugins=options.split(plugins),
         notify=lambda note: options.write_error(f"note: {note}"),
     )
     typer.echo(printable(str(page)))

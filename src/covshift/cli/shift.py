@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from covshift.cli import options
-from covshift.cli.parser import FOUND
+from covshift.cli.parser import FOUND, UNSURE
 from covshift.support.errors import CovshiftError
 
 
@@ -32,13 +32,25 @@ def command(
     ] = None,
     alarm: Annotated[
         float | None,
-        typer.Option(min=0, max=1, metavar="ERROR", help="Predicted error, e.g. 0.4, above which the exit code is 3."),
+        typer.Option(
+            min=0,
+            max=1,
+            metavar="ERROR",
+            help="Predicted error, e.g. 0.4, above which the exit code is 3; it is 4 where the error cannot be told. "
+            "No error is above 1: --alarm 1 is for the latter alone.",
+        ),
     ] = None,
+    ignore_unsure: Annotated[
+        bool, typer.Option("--ignore-unsure", help="Raise no alarm where the error cannot be told.")
+    ] = False,
     skip_broken: options.SkipBroken = False,
     device: options.Device = "auto",
     as_json: options.Json = False,
 ) -> None:
     """Predict a model's error on images without labels, as it is and adapted to them.
+
+    Says first what to expect, how sure that is and what to do. With --alarm the exit code is 3 above it, and 4 where
+    the error cannot be told, because the images are unlike all that was learned from.
 
     Examples:
     covshift shift --model torchvision:resnet50 --target folder:night
@@ -60,5 +72,7 @@ def command(
     typer.echo(found.as_json() if as_json else found.as_text())
     if found.forecast is None and not as_json:
         typer.echo("with --source, clean labelled images, covshift also predicts the error")
-    if found.above(alarm):
+    if found.above(alarm) and (found.sure or not ignore_unsure):
         raise typer.Exit(FOUND)
+    if found.unknown(alarm) and not ignore_unsure:
+        raise typer.Exit(UNSURE)

@@ -1,0 +1,211 @@
+"""`covshift serve`: an inference server whose model follows each camera."""
+
+import os
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from covshift.cli import options
+from covshift.support.errors import CovshiftError
+
+_LIMITS, _ACCESS, _WATCH, _SCALE = "Limits", "Access", "Watching", "Scaling out"
+_LOOPBACK = ("127.0.0.1", "localhost", "::1")
+
+
+def command(
+    model: Annotated[str | None, typer.Option(help="Model, e.g. torchvision:resnet50.")] = None,
+    demo: Annotated[
+        bool, typer.Option("--demo", help="Serve a built-in model to three cameras that run into fog and out again.")
+    ] = False,
+    source: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE|DATA",
+            help="Source that Source.save wrote, or clean images to measure one on, e.g. folder:clean.",
+            show_default="what the model holds",
+        ),
+    ] = None,
+    predictor: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Predictor of errors: the file that Predictor.save or covshift shift --predictor wrote.",
+            show_default="errors are not predicted",
+        ),
+    ] = None,
+    policy: Annotated[str, typer.Option(metavar="live|stream|batch|none", help="How cameras are followed.")] = "live",
+    state: Annotated[
+        str, typer.Option(metavar="FILE|URL", help="Where cameras are kept: a file, redis://HOST:PORT, or memory.")
+    ] = "cameras.sqlite",
+    name: Annotated[str, typer.Option(help="Name of the model in the protocol.")] = "model",
+    batch: Annotated[int, typer.Option(min=1, help="Number of images in a forward pass, at most.")] = 32,
+    delay: Annotated[float, typer.Option(min=0, help="Milliseconds that a request waits for others.")] = 5,
+    host: Annotated[str, typer.Option(help="Address to listen on.", rich_help_panel=_ACCESS)] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on.", rich_help_panel=_ACCESS)] = 8000,
+    allow_host: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAMES",
+            help="Names by which the server may be called.",
+            show_default="this machine's own; any, with --host",
+            rich_help_panel=_ACCESS,
+        ),
+    ] = None,
+    token_file: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="File with the bearer token for inference; or COVSHIFT_TOKEN.", rich_help_panel=_ACCESS
+        ),
+    ] = None,
+    control_token_file: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="File with the bearer token for control; or COVSHIFT_CONTROL_TOKEN.",
+            show_default="the token for inference",
+            rich_help_panel=_ACCESS,
+        ),
+    ] = None,
+    max_body: Annotated[int, typer.Option(min=1, help="Megabytes of a request.", rich_help_panel=_LIMITS)] = 64,
+    max_pixels: Annotated[int, typer.Option(min=1, help="Pixels of a picture.", rich_help_panel=_LIMITS)] = 25_000_000,
+    max_images: Annotated[int, typer.Option(min=1, help="Images in a request.", rich_help_panel=_LIMITS)] = 256,
+    max_queue: Annotated[int, typer.Option(min=1, help="Images that may wait.", rich_help_panel=_LIMITS)] = 1024,
+    max_cameras: Annotated[int, typer.Option(min=1, help="Cameras in all.", rich_help_panel=_LIMITS)] = 10_000,
+    max_resident: Annotated[int, typer.Option(min=1, help="Cameras in memory.", rich_help_panel=_LIMITS)] = 1_000,
+    idle: Annotated[
+        float, typer.Option(min=0, help="Seconds until an idle camera leaves memory.", rich_help_panel=_LIMITS)
+    ] = 600,
+    rate: Annotated[
+        float | None,
+        typer.Option(
+            min=0.01, help="Images per second of one client.", show_default="no limit", rich_help_panel=_LIMITS
+        ),
+    ] = None,
+    pictures: Annotated[
+        bool | None,
+        typer.Option(
+            "--pictures/--no-pictures",
+            help="Show the last picture of each camera on the live page.",
+            show_default="only with --demo",
+            rich_help_panel=_WATCH,
+        ),
+    ] = None,
+    alarm_shift: Annotated[
+        float | None, typer.Option(help="Shift of a camera that raises an alarm.", rich_help_panel=_WATCH)
+    ] = None,
+    alarm_error: Annotated[
+        float | None,
+        typer.Option(help="Predicted error that raises an alarm, from 0 to 1.", rich_help_panel=_WATCH),
+    ] = None,
+    false_alarm_days: Annotated[
+        float, typer.Option(help="Days between false alarms of a camera, at least, on average.", rich_help_panel=_WATCH)
+    ] = 30,
+    webhook: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL", help="Address to send alarms to; COVSHIFT_WEBHOOK_TOKEN goes along.", rich_help_panel=_WATCH
+        ),
+    ] = None,
+    metrics_cameras: Annotated[
+        int, typer.Option(min=0, help="Cameras that have metrics of their own.", rich_help_panel=_WATCH)
+    ] = 100,
+    threads: options.Threads = None,
+    engine: Annotated[
+        str,
+        typer.Option(
+            metavar="local|ray", help="Serve in this process (local) or by replicas on Ray.", rich_help_panel=_SCALE
+        ),
+    ] = "local",
+    replicas: Annotated[int, typer.Option(min=1, help="Number of replicas on Ray.", rich_help_panel=_SCALE)] = 2,
+    address: Annotated[str | None, options.like(options.ADDRESS, rich_help_panel=_SCALE)] = None,
+) -> None:
+    """Serve a model whose statistics follow each camera, over HTTP.
+
+    Examples:
+    covshift serve --demo
+
+    covshift serve --model builtin:resnet20
+
+    covshift serve --model torchvision:resnet50 --source folder:clean --state redis://localhost
+
+    covshift serve --model builtin:resnet20 --host 0.0.0.0 --token-file token
+
+    covshift serve --model builtin:resnet20 --engine ray --replicas 2
+    """
+    build, make_app, serve = _imported()
+    import torch
+
+    from covshift.cli.serve_ray import serve_on_ray
+    from covshift.cli.serve_watch import Watching
+    from covshift.serve.settings import Limits, Settings
+
+    if threads is not None:
+        torch.set_num_threads(threads)
+    limits = Limits(
+        body=max_body << 20,
+        pixels=max_pixels,
+        images=max_images,
+        queue=max_queue,
+        cameras=max_cameras,
+        resident=max_resident,
+        idle=idle,
+        rate=rate,
+    )
+    hosts = tuple(options.split(allow_host)) or (("127.0.0.1", "localhost", "[::1]") if host in _LOOPBACK else None)
+    settings = Settings(
+        name=name,
+        batch=batch,
+        delay=delay / 1000,
+        limits=limits,
+        token=_token(token_file, "COVSHIFT_TOKEN"),
+        control=_token(control_token_file, "COVSHIFT_CONTROL_TOKEN"),
+        hosts=hosts,
+        thumbnails=demo if pictures is None else pictures,
+    )
+    watching = Watching(alarm_shift, alarm_error, false_alarm_days, webhook, metrics_cameras)
+    given = None if predictor is None else str(predictor)
+    told = f"serving {'a demonstration' if demo else model} on"
+
+    def announce(url: str) -> None:
+        options.write_error(f"{told} {url}; Ctrl-C stops it")
+
+    if engine == "ray" and not demo and model is not None:
+        recipe: dict[str, Any] = {"model": model, "source": source, "policy": policy, "state": state}
+        recipe |= {"replicas": replicas, "predictor": given, "settings": settings, "threads": threads}
+        serve_on_ray(recipe, watching, host, port, address, announce)
+        return
+    if engine != "local":
+        raise CovshiftError(f"expected --engine local, or ray with --model, got {engine!r}")
+    if demo:
+        service, routers = watching.open_demo(settings, model, source)
+    elif model is None:
+        raise CovshiftError("expected a model to serve; give one with --model, or try --demo")
+    else:
+        service = build(model, settings, source=source, policy=policy, state=state, predictor=given)
+        routers = [watching.open(service)]
+    serve(make_app(service, routers), host, port, announce)
+
+
+def _imported() -> tuple[Any, Any, Any]:
+    try:
+        from covshift.serve.app import make_app
+        from covshift.serve.build import build
+        from covshift.serve.run import serve
+    except ImportError as error:
+        missing = error.name or str(error)
+        raise CovshiftError(f"serving needs {missing}; install it: pip install 'covshift[serve]'") from error
+    return build, make_app, serve
+
+
+def _token(file: Path | None, variable: str) -> str | None:
+    """Return the token in a file or in a variable of the environment; the list of processes shows neither."""
+    if file is None:
+        return os.environ.get(variable) or None
+    try:
+        token = file.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeError) as error:
+        raise CovshiftError(f"cannot read the token in {file}: {error}") from error
+    if not token:
+        raise CovshiftError(f"expected a token in {file}, got an empty file")
+    return token

@@ -1,0 +1,1 @@
+"""`covshift serve`: an inference server whose model follows each camera."""

@@ -1,0 +1,143 @@
+"""Requests of many cameras in one forward pass: they wait a little for each other, each camera in its own order."""
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+from torch import Tensor
+
+from covshift.serve.refusals import Busy
+
+Result = TypeVar("Result")
+
+
+@dataclass(eq=False)
+class Job(Generic[Result]):
+    """The images of one camera that wait for a forward pass, and what is known once they had it.
+
+    Attributes:
+        camera: the name of the camera; two jobs of one camera never share a pass.
+        images: the model's input.
+        start: whether the camera starts anew with these images.
+        arrived: when it came, by `time.perf_counter`.
+        began: when its forward pass began.
+        batch: the number of images in the pass.
+    """
+
+    camera: str
+    images: Tensor
+    start: bool = False
+    arrived: float = field(default_factory=time.perf_counter)
+    began: float = 0.0
+    batch: int = 0
+    future: "asyncio.Future[Result]" = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+
+
+class Batcher(Generic[Result]):
+    """Collects jobs and runs them, many at a time, in one thread.
+
+    Args:
+        run: answers jobs of different cameras, with images of one shape, in one forward pass: an outcome for each, in
+            order; an exception among them is raised to the client of that job only.
+        size: images in a pass, at most; a larger job is a pass of its own.
+        delay: seconds that a job waits for others.
+        queue: images that may wait; more are refused.
+    """
+
+    def __init__(
+        self, run: Callable[[Sequence[Job[Result]]], Sequence[Result | Exception]], size: int, delay: float, queue: int
+    ) -> None:
+        self._run, self._size, self._delay, self._queue = run, size, delay, queue
+        self._jobs: deque[Job[Result]] = deque()
+        self._waiting = 0
+        self._arrival = asyncio.Event()
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="covshift-model")
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def waiting(self) -> int:
+        """The number of images that wait."""
+        return self._waiting
+
+    def start(self) -> None:
+        """Begin to run jobs."""
+        self._task = asyncio.create_task(self._loop())
+
+    async def stop(self) -> None:
+        """Run what still waits, and end."""
+        while self._jobs:
+            await asyncio.sleep(0.01)
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        self._thread.shutdown()
+
+    async def submit(self, job: Job[Result]) -> Result:
+        """Return the outcome of a job, after its forward pass."""
+        images = len(job.images)
+        if self._waiting + images > self._queue and self._waiting:
+            raise Busy(f"{self._waiting} images are waiting already; try again later")
+        self._jobs.append(job)
+        self._waiting += images
+        # Jobs in between need not wake the loop, which waits for the first one, and then for the pass to be full.
+        if len(self._jobs) == 1 or self._waiting >= self._size:
+            self._arrival.set()
+        return await job.future
+
+    async def _loop(self) -> None:
+        while True:
+            await self._arrival.wait()
+            if not self._jobs:
+                self._arrival.clear()
+                continue
+            await self._fill()
+            jobs = self._take()
+            loop = asyncio.get_running_loop()
+            try:
+                outcomes: Sequence[Result | Exception] = await loop.run_in_executor(self._thread, self._run, jobs)
+            except Exception as error:
+                outcomes = [error] * len(jobs)
+            for job, outcome in zip(jobs, outcomes, strict=True):
+                if job.future.done():  # its client has gone
+                    continue
+                if isinstance(outcome, Exception):
+                    job.future.set_exception(outcome)
+                else:
+                    job.future.set_result(outcome)
+
+    async def _fill(self) -> None:
+        """Wait until a pass is full, or its first job has waited long enough."""
+        until = self._jobs[0].arrived + self._delay
+        while self._waiting < self._size and (left := until - time.perf_counter()) > 0:
+            self._arrival.clear()
+            try:
+                await asyncio.wait_for(self._arrival.wait(), left)
+            except TimeoutError:
+                break
+        self._arrival.set()
+
+    def _take(self) -> list[Job[Result]]:
+        """Return the jobs of the next pass: the oldest, and those behind it that may share its pass."""
+        first = self._jobs[0]
+        taken: dict[str, Job[Result]] = {}
+        left: deque[Job[Result]] = deque()
+        images, passed = 0, set()
+        for job in self._jobs:
+            size = len(job.images)
+            alike = job.images.shape[1:] == first.images.shape[1:]
+            if alike and job.camera not in passed and (not taken or images + size <= self._size):
+                taken[job.camera] = job
+                images += size
+            else:
+                left.append(job)
+            passed.add(job.camera)  # what comes later of this camera must not overtake it
+        self._jobs = left
+        self._waiting -= images
+        now = time.perf_counter()
+        for job in taken.values():
+            job.began, job.batch = now, images
+        return list(taken.values())

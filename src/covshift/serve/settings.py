@@ -1,0 +1,55 @@
+"""The settings of the server: how it batches, what it limits, and who may use it."""
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """Limits, above which requests are refused.
+
+    Attributes:
+        body: bytes of a request.
+        pixels: pixels of a picture, before it is resized.
+        images: images in one request.
+        queue: images that wait for a forward pass, over all cameras.
+        cameras: cameras that are known, in memory or in the store.
+        resident: cameras in memory; those that were idle longest are kept in the store only.
+        idle: seconds after which a camera is kept in the store only.
+        rate: images per second of one client; None for no limit.
+        patience: seconds in which a client must have sent its request.
+    """
+
+    body: int = 64 << 20
+    pixels: int = 25_000_000
+    images: int = 256
+    queue: int = 1024
+    cameras: int = 10_000
+    resident: int = 1_000
+    idle: float = 600.0
+    rate: float | None = None
+    patience: float = 30.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """The settings of a server.
+
+    Attributes:
+        name: the name of the model in the protocol.
+        batch: images in a forward pass, at most; a larger request is a pass of its own.
+        delay: seconds that a request waits for others to share its forward pass.
+        limits: limits, above which requests are refused.
+        token: the bearer token for inference; None if anybody may.
+        control: the bearer token for the control of cameras; None for the one for inference.
+        hosts: the names by which the server may be called; None for any.
+        thumbnails: whether the last picture of each camera is kept, for the live page.
+    """
+
+    name: str = "model"
+    batch: int = 32
+    delay: float = 0.005
+    limits: Limits = field(default_factory=Limits)
+    token: str | None = field(default=None, repr=False)
+    control: str | None = field(default=None, repr=False)
+    hosts: tuple[str, ...] | None = ("127.0.0.1", "localhost", "[::1]")
+    thumbnails: bool = False

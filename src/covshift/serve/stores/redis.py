@@ -1,0 +1,100 @@
+"""States of cameras in Redis, which the replicas of a server share."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+import redis
+
+from covshift.serve.stores.base import StoreError
+
+_PATIENCE = 2.0  # seconds
+
+# Writes or removes those cameras only whose owner is the first argument, in one step.
+_OWNED = """
+for i = 3, #ARGV, ARGV[2] + 1 do
+    if redis.call('HGET', KEYS[2], ARGV[i]) == ARGV[1] then
+        if ARGV[2] == '1' then redis.call('HSET', KEYS[1], ARGV[i], ARGV[i + 1])
+        else redis.call('HDEL', KEYS[1], ARGV[i]) end
+    end
+end
+"""
+
+
+class RedisStore:
+    """States in a hash of Redis, one for each model.
+
+    Args:
+        url: where Redis is, such as redis://localhost:6379/0.
+        scope: what identifies the model and its policy.
+        owner: what identifies this server among those that share the states; None if it is the only one.
+    """
+
+    def __init__(self, url: str, scope: str, owner: str | None = None) -> None:
+        self._key, self._owner = f"covshift:{scope}", owner
+        self.shared = owner is not None
+        self._owners = f"{self._key}:owners"
+        with _reported():
+            self._client = redis.Redis.from_url(url, socket_timeout=_PATIENCE, socket_connect_timeout=_PATIENCE)
+            self._client.ping()
+
+    def claim(self, name: str) -> None:
+        """Take a camera over from the server that had it."""
+        if self._owner is not None:
+            with _reported():
+                self._client.hset(self._owners, name, self._owner)
+
+    def owns(self, name: str) -> bool:
+        """Return whether no other server has claimed a camera since."""
+        if self._owner is None:
+            return True
+        with _reported():
+            owner: bytes | None = self._client.hget(self._owners, name)
+            return owner is not None and owner.decode() == self._owner
+
+    def names(self) -> list[str]:
+        """Return the names of all cameras."""
+        with _reported():
+            return [name.decode() for name in self._client.hkeys(self._key)]
+
+    def get(self, name: str) -> bytes | None:
+        """Return the state of a camera; None if there is none."""
+        with _reported():
+            state: bytes | None = self._client.hget(self._key, name)
+            return state
+
+    def put(self, states: Mapping[str, bytes]) -> None:
+        """Write the states of some cameras, in one command."""
+        if not states:
+            return
+        with _reported():
+            if self._owner is None:
+                self._client.hset(self._key, mapping=dict(states))
+            else:
+                self._change_owned(1, [part for item in states.items() for part in item])
+
+    def delete(self, names: Iterable[str]) -> None:
+        """Remove some cameras."""
+        fields = list(names)
+        if not fields:
+            return
+        with _reported():
+            if self._owner is None:
+                self._client.hdel(self._key, *fields)
+            else:
+                self._change_owned(0, fields)
+
+    def _change_owned(self, values: int, fields: Sequence[str | bytes]) -> None:
+        """Change the cameras of this server; `fields` are their names, each with so many values after it."""
+        self._client.eval(_OWNED, 2, self._key, self._owners, self._owner, values, *fields)
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._client.close()
+
+
+@contextmanager
+def _reported() -> Iterator[None]:
+    try:
+        yield
+    except (redis.RedisError, OSError, ValueError) as error:
+        raise StoreError(f"Redis cannot be used: {type(error).__name__}") from error
