@@ -3,12 +3,14 @@
 import copy
 import json
 import sys
+from contextlib import nullcontext
 
 import numpy as np
 import onnxruntime
 import pytest
 import torch
 from networks import FAMILIES, images, randomise, relative, tiny
+from safetensors import safe_open
 from safetensors.torch import load_file
 from typer.testing import CliRunner
 
@@ -105,6 +107,26 @@ def test_a_swapped_patch_equals_a_fresh_export(net, patch, files, tmp_path):
         assert relative(ask(swappable, x, **feeds), ask(fresh, x)) <= CLOSE
         assert relative(ask(swappable, x, **feeds), answers(patched(patch), x)) <= CLOSE
     assert relative(ask(swappable, x), answers(net, x)) <= CLOSE, "the session is as before"
+
+
+@pytest.mark.parametrize(
+    ("name", "options"), [("folded", {}), ("swappable", {"swappable": True}), ("adaptive", {"adaptive": True})]
+)
+def test_the_same_model_makes_the_same_file(name, options, net, files, tmp_path):
+    export.save(net, tmp_path / "again.onnx", size=SIDE, **options)
+    assert (tmp_path / "again.onnx").read_bytes() == (files / f"{name}.onnx").read_bytes()
+
+
+def test_weights_and_patches_are_the_same_bytes_each_time(net, patch, tmp_path):
+    contents = {"weights": set(), "patch": set()}
+    for _ in range(4):  # safetensors itself writes several notes in random order
+        export.save(net, tmp_path / "weights", to="safetensors")
+        patch.save(tmp_path / "patch")
+        for name, seen in contents.items():
+            seen.add((tmp_path / name).read_bytes())
+    assert {name: len(seen) for name, seen in contents.items()} == {"weights": 1, "patch": 1}
+    with safe_open(tmp_path / "weights", "pt") as file:
+        assert file.metadata()["covshift.version"] == covshift.__version__
 
 
 def test_only_statistics_can_be_swapped(net, files):
@@ -243,9 +265,13 @@ class Choosy(torch.nn.Module):
     ("make", "name", "options", "message"),
     [
         (tiny, "net.onnx", {}, "expected the side of the model's input in pixels for a bare module; give size="),
+        (tiny, "net", {"size": 12}, "net; or use `to=onnx`"),
         (tiny, "net.pdf", {"size": 12}, "unknown kind of file 'pdf'; known: onnx, pt2, safetensors"),
-        (tiny, "net.pt2", {"size": 12, "swappable": True}, "expected an ONNX file with swappable=True, got pt2"),
-        (tiny, "net.onnx", {"swappable": True, "adaptive": True}, "expected swappable=True or adaptive=True, got both"),
+        (tiny, "net.pt2", {"size": 12, "swappable": True}, "expected an ONNX file with `swappable=True`, got pt2"),
+        (tiny, "net.onnx", {"swappable": True, "adaptive": True}, "`swappable=True` or `adaptive=True`, got both"),
+        (tiny, "net.onnx", {"size": 12, "prior": 8}, "expected `adaptive=True` with `prior=8`"),
+        (tiny, "net.onnx", {"size": 12, "adaptive": True, "prior": -1}, "prior"),
+        (tiny, "net.onnx", {"size": 12, "frame": (12, 12)}, "expected `with_preprocess=True` with a frame"),
         (tiny, "net.onnx", {"size": 12, "with_preprocess": True}, "expected the preprocessing of the model"),
         (tiny, "net.safetensors", {"with_preprocess": True}, "a safetensors file has no graph"),
         (tiny, "net.safetensors", {"patch": "none.safetensors"}, "there is no statistics patch at none.safetensors"),
@@ -272,10 +298,15 @@ def test_errors_are_one_sentence_and_leave_nothing(make, name, options, message,
     assert not list(tmp_path.iterdir())
 
 
-def test_without_the_extra(monkeypatch, net, tmp_path):
-    monkeypatch.setitem(sys.modules, "onnx", None)
-    with pytest.raises(CovshiftError, match=r"onnx is not installed; run: pip install 'covshift\[onnx\]'"):
+@pytest.mark.parametrize("name", ["onnx", "onnxscript", "onnxruntime"])
+def test_without_the_extra(name, monkeypatch, net, tmp_path):
+    monkeypatch.setitem(sys.modules, name, None)
+    monkeypatch.setattr(torch.export, "export", None)  # it is noticed before anything that takes long
+    with pytest.raises(CovshiftError, match=rf"{name} is not installed; run: pip install 'covshift\[onnx\]'"):
         export.save(net, tmp_path / "net.onnx", size=SIDE)
+    done = CliRunner().invoke(app, ["export", "--model", "builtin:resnet20", "--out", str(tmp_path / "net.onnx")])
+    assert done.stderr == f"error: {name} is not installed; run: pip install 'covshift[onnx]'\n"
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_patch_of_another_model_is_refused(net, files):
@@ -315,6 +346,56 @@ def test_a_graph_that_answers_otherwise_is_not_kept(net, monkeypatch, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize("name", ["resnet20-fixup", "resnet20-gn", "vit", "convnext"])
+def test_corrected_weights_are_opened_again(name, tmp_path):
+    """Layers without a bias have got one: those of Fixup."""
+    model = covshift.open_model(f"builtin:{name}")
+    x = images(16, 32, dtype=torch.float32)
+    source = covshift.Source.measure(model, x, progress=False)
+    patch = covshift.estimate(model, 0.5 * x + 1, source=source, progress=False)
+    export.save(model, tmp_path / "net.safetensors", patch=patch)
+    again = covshift.open_model(f"file:{tmp_path}/net.safetensors?arch=builtin:{name}")
+    before = answers(model, x)
+    patch.apply(model)
+    assert torch.equal(answers(again, x), answers(model, x))
+    assert relative(answers(model, x), before) > 0.01
+
+
+@pytest.mark.parametrize(
+    ("run", "message"),
+    [
+        (lambda logits: logits * (1 + 5e-5), None),
+        (lambda logits: logits * (1 + 2e-4), "the largest difference is 0.0002 of the largest answer"),
+        (lambda logits: logits * torch.nan, "the largest difference is inf"),
+        (lambda logits: logits[:, :-1], "answers in shape"),
+        (lambda logits: logits[:, :1], "answers in shape"),  # would be subtracted without an error
+    ],
+)
+def test_answers_are_compared_to_a_ten_thousandth(run, message, net):
+    from covshift.export.deployed import Deployed
+    from covshift.export.parity import _compare, some_images
+
+    images = some_images(2, (3, SIDE, SIDE), torch.float32)
+    deployed = Deployed(net, None)
+    if message is None:
+        assert _compare(lambda x: run(net(x)), deployed, images, None) == pytest.approx(5e-5, rel=0.02)
+    else:
+        with pytest.raises(CovshiftError, match=message):
+            _compare(lambda x: run(net(x)), deployed, images, None)
+
+
+def test_nothing_is_left_of_an_export_that_was_stopped(net, tmp_path, monkeypatch):
+    def stop(path, content):
+        with path.open("wb") as file:
+            file.write(content[:100])
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("pathlib.Path.write_bytes", stop)
+    with pytest.raises(KeyboardInterrupt):
+        export.save(net, tmp_path / "net.safetensors")
+    assert not list(tmp_path.iterdir())
+
+
 def test_the_command(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     model = covshift.open_model("builtin:resnet20")
@@ -344,9 +425,23 @@ LARGE = {
 }
 
 
+def run_file(path, x, model):
+    """Return the logits that a file gives; the weights are read into a copy of the model that has none of them."""
+    if path.suffix == ".onnx":
+        return ask(session(path), x)
+    if path.suffix == ".pt2":
+        return torch.export.load(path).module()(x)
+    again = copy.deepcopy(model)
+    with torch.no_grad():
+        for tensor in again.state_dict().values():
+            tensor.zero_()
+    again.load_state_dict(load_file(path))
+    return answers(again, x)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", LARGE)
-def test_large_architectures(name, tmp_path):
+def test_large_architectures(name, tmp_path, record_property):
     torch.manual_seed(0)
     make, side = LARGE[name]
     model = randomise(make(), dtype=torch.float32)
@@ -354,26 +449,27 @@ def test_large_architectures(name, tmp_path):
         torch.nn.init.normal_(model.heads.head.weight)
     has_statistics = any("running_mean" in key for key in model.state_dict())
     x = {number: images(number, side, dtype=torch.float32) for number in (1, 7)}
-    files = {"folded.onnx": {}, "net.pt2": {}, "swappable.onnx": {"swappable": True}, "a.onnx": {"adaptive": True}}
+    files = {"folded.onnx": {}, "net.pt2": {}, "net.safetensors": {}}
+    if has_statistics:
+        files |= {"swappable.onnx": {"swappable": True}, "adaptive.onnx": {"adaptive": True}}
+    off = {}
     for file, options in files.items():
-        if options and not has_statistics:
-            continue
         export.save(model, tmp_path / file, size=side, **options)
-        for some in x.values():
-            if file == "net.pt2":
-                got = torch.export.load(tmp_path / file).module()(some)
-            else:
-                got = ask(session(tmp_path / file), some)
-            policy = covshift.Batch(prior=16 if file == "a.onnx" else float("inf"))
-            if has_statistics:
-                with covshift.adapt(model, policy):
-                    expected = answers(model, some)
-            else:
+        for number, some in x.items():
+            adapting = covshift.adapt(model, covshift.Batch(prior=16)) if file == "adaptive.onnx" else nullcontext()
+            with adapting:
                 expected = answers(model, some)
-            assert relative(got, expected) <= CLOSE, (file, len(some))
+            off[file, number] = relative(run_file(tmp_path / file, some, model), expected)
     if has_statistics:
         moved = other_statistics(model, seed=5)
-        moved.apply(model)
         swappable = session(tmp_path / "swappable.onnx")
-        got = ask(swappable, x[7], **export.swap(swappable, moved))
-        assert relative(got, answers(model, x[7])) <= CLOSE, "swapped"
+        feeds = export.swap(swappable, moved)
+        export.save(model, tmp_path / "fresh.onnx", size=side, patch=moved)
+        moved.apply(model)
+        for number, some in x.items():
+            off["swapped", number] = relative(ask(swappable, some, **feeds), answers(model, some))
+            fresh = run_file(tmp_path / "fresh.onnx", some, model)
+            off["swapped, to a fresh export", number] = relative(ask(swappable, some, **feeds), fresh)
+    for (file, number), value in off.items():
+        record_property(f"{file}, batch of {number}", f"{value:.1e}")
+    assert max(off.values()) <= CLOSE

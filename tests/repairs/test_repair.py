@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -15,8 +16,8 @@ import covshift
 from covshift import CovshiftError, Statistics, repairs
 from covshift.cli import app
 from covshift.shift.distance import Distance
+from covshift.shift.forecast.forecast import ClassMix, Forecast, Prediction
 from covshift.shift.forecast.observe import Observation
-from covshift.shift.forecast.predictor import Forecast, Prediction
 
 
 @pytest.fixture(scope="module")
@@ -77,7 +78,14 @@ def test_shifted_pictures_are_repaired_as_estimate_does(place, model, tmp_path):
 def test_a_network_without_statistics_is_repaired_by_a_source(place, tmp_path):
     model = covshift.open_model(f"file:{place}/fused.pt?arch=py:stripes:fused")
     labelled = covshift.open_data(f"folder:{place}/dark")
-    made = covshift.repair(model, labelled, source=covshift.open_data(f"npz:{place}/source.npz"), progress=False)
+    source = covshift.open_data(f"npz:{place}/source.npz")
+    made = covshift.repair(model, labelled, source=source, limit=360, progress=False)
+    assert made.card.source == {"uri": source.uri, "digest": source.digest, "images": 360}, "of 600"
+    assert made.card.method == "statistics of one giant batch, as far as chance does not explain them"
+    learned = covshift.shift.Predictor.fit(model, *source.pixels(model, limit=360), batch_size=64, progress=False)
+    learned.save(tmp_path / "learned")
+    again = covshift.shift.Predictor.load(tmp_path / "learned", model, batch_size=64)
+    assert covshift.repair(model, labelled, source=again, progress=False).patch == made.patch, "learned before"
     made.save(tmp_path / "r")
     checked = repairs.check(tmp_path / "r", labelled)
     assert checked.before == error(model, labelled)
@@ -100,7 +108,14 @@ def test_the_folder_holds_what_the_card_says(place, model, tmp_path):
         assert hashlib.sha256((tmp_path / "r" / name).read_bytes()).hexdigest() == digest
     page = (tmp_path / "r" / "card.md").read_text()
     assert page.startswith("# Repair\n\n**repair**: the images have moved by ")
+    first = made.samples[0]
+    assert f"| ![](samples/0.png) | {first.plain:02d} | {first.adapted:02d} |" in page, "names of folders"
+    changed = [sample.plain != sample.adapted for sample in made.samples]
+    assert changed[0]
+    assert changed == sorted(changed, reverse=True), "those first whose class has changed"
     assert "samples/7.png" in page
+    assert card["effective_classes"].keys() == {"before", "half", "after"}
+    assert f"| effective classes with half of the layers adapted | {card['effective_classes']['half']:.1f} |" in page
     patch = Statistics.load(tmp_path / "r" / "patch.safetensors")
     assert patch == made.patch
     patch.apply(model)
@@ -158,7 +173,9 @@ def test_many_images_are_measured_batch_by_batch(place, model, monkeypatch):
     data = covshift.open_data(f"folder:{place}/dark")
     made = covshift.repair(model, data, progress=False)
     assert made.card.method == "statistics of batches, merged"
-    assert made.patch == covshift.estimate(model, data.loader(model), exact=False)
+    assert (made.card.target["images"], made.card.target["looked_at"]) == (360, 90), "every fourth"
+    # Folders are sorted by class, and a batch of one class would have the statistics of that class.
+    assert made.patch == covshift.estimate(model, data.loader(model, order="shuffled"), exact=False)
 
 
 def test_bad_input_is_one_sentence(place, model, tmp_path):
@@ -188,24 +205,36 @@ def test_bad_input_is_one_sentence(place, model, tmp_path):
         ([*good, "--out", tmp_path / "there"], f"{tmp_path}/there exists already; name another folder"),
         (["--check", few, "--labels", f"folder:{place}/dark"], "expected a folder of covshift repair, with card.json"),
         (["--check", few], "name them: --labels"),
+        ([*good, "--labels", f"folder:{place}/dark"], "expected --labels with --check"),
         ([], "expected a model and images"),
         (["--model", model.uri, "--target", "video:none.mp4"], "there is no video at none.mp4"),
     ]
     for words, message in rows:
-        done = run("--out", out, *words) if "--out" not in words else run(*words)
+        done = run(*words) if "--out" in words or "--check" in words else run("--out", out, *words)
         assert (done.exit_code, done.stderr.count("\n")) == (1, 1), done.output
         assert message in done.stderr
         assert not out.exists()
     assert not list((tmp_path / "there").iterdir())
     skipped = run("--model", model.uri, "--target", f"folder:{broken}", "--skip-broken", "--out", out, "--json")
     assert json.loads(skipped.stdout)["target"]["images"] == 80
+    made = tmp_path / "made"
+    assert run(*good, "--out", made).exit_code == 0
+    for more in (["--force"], ["--out", tmp_path / "new"], ["--source", f"npz:{place}/source.npz"]):
+        done = run("--check", made, "--labels", f"folder:{place}/dark", *more)
+        assert done.stderr.startswith("error: expected --check with --labels alone"), done.output
+    shutil.copytree(place / "dark", tmp_path / "labelled")
+    (tmp_path / "labelled" / "00" / "half.png").write_bytes(path.read_bytes()[:100])
+    words = ["--check", made, "--labels", f"folder:{tmp_path}/labelled"]
+    assert "leave it out with --skip-broken" in run(*words).stderr
+    assert json.loads(run(*words, "--skip-broken", "--json").stdout)["images"] == 360
 
 
-def test_a_folder_that_was_changed_is_noticed(place, model, tmp_path):
+@pytest.mark.parametrize("name", ["patch.safetensors", "weights.safetensors"])
+def test_a_folder_that_was_changed_is_noticed(name, place, model, tmp_path):
     made = covshift.repair(model, covshift.open_data(f"folder:{place}/dark"), progress=False)
     made.save(tmp_path / "r")
-    Statistics.of(model).save(tmp_path / "r" / "patch.safetensors")
-    with pytest.raises(CovshiftError, match="not the patch that its card describes"):
+    Statistics.of(model).save(tmp_path / "r" / name)
+    with pytest.raises(CovshiftError, match=f"{name} is not the file that its card describes"):
         repairs.check(tmp_path / "r", covshift.open_data(f"folder:{place}/dark"))
 
 
@@ -214,12 +243,15 @@ def seen(plain, adapted, half=None):
     return Observation(plain, adapted, Distance({"layer": 0.5})), adapted if half is None else half
 
 
-def forecast(plain, adapted):
-    return Forecast(Prediction(plain, 0, 1), Prediction(adapted, 0, 1), Distance({"layer": 0.5}), 100)
+def forecast(plain, adapted, **more):
+    return Forecast(Prediction(plain, 0, 1), Prediction(adapted, 0, 1), Distance({"layer": 0.5}), 100, **more)
 
 
 ALL, ONE = torch.eye(10).repeat(10, 1), torch.eye(10)[:1].repeat(100, 1)
+DRAWN = torch.eye(10).repeat_interleave(torch.tensor([1, 2, 3, 4, 5, 5, 6, 7, 8, 9]), 0)
+"""Fifty answers that chance may well make of ten classes alike."""
 EIGHT = torch.eye(10)[torch.arange(100) % 8]
+SKEWED = ClassMix((0.9, *[0.1 / 9] * 9), (0.1,) * 10, skewed=True)
 
 
 @pytest.mark.parametrize(
@@ -234,19 +266,73 @@ EIGHT = torch.eye(10)[torch.arange(100) % 8]
         # some classes, and a model that is less sure once it is adapted
         (seen(5 * EIGHT, 3 * ALL, 4 * EIGHT), {"forecast": forecast(0.3, 0.2)}, "cannot help"),
         (seen(3 * EIGHT, 4 * ALL, 4 * EIGHT), {"forecast": forecast(0.3, 0.2)}, "repair"),
+        # a mix that is as even as chance leaves it with few images, and one that is not with many
+        (seen(4 * DRAWN, 3 * DRAWN), {}, "nothing to repair"),
+        (seen(5 * DRAWN.repeat(10, 1), 3 * ALL.repeat(5, 1), 4 * DRAWN.repeat(10, 1)), {}, "cannot help"),
+        # an error that is above that on clean images by chance only
+        (seen(5 * ALL, 4 * ALL), {"forecast": forecast(0.15, 0.13), "clean": 0.1}, "nothing to repair"),
+        (
+            seen(*(each.repeat(20, 1) for each in (ALL, ALL))),
+            {"forecast": forecast(0.15, 0.13), "clean": 0.1},
+            "repair",
+        ),
         # a mix that is the usual one
-        (seen(3 * EIGHT, 4 * EIGHT.roll(1, 1)), {"usual": EIGHT}, "repair"),
+        (seen(3 * EIGHT, 4 * EIGHT.roll(1, 1)), {"usual": EIGHT.mean(0)}, "repair"),
+        # few classes by the forecast, which knows more of them
+        (seen(3 * ALL, 4 * ALL.roll(1, 1)), {"forecast": forecast(0.8, 0.6, classes=SKEWED)}, "cannot help"),
+        # errors that cannot be relied on do not count: the model is surer, or less sure, once it is adapted
+        (seen(3 * ALL, 4 * ALL.roll(1, 1)), {"forecast": forecast(0.3, 0.4, sure=False, why="it is new")}, "repair"),
+        (
+            seen(4 * ALL, 3 * ALL.roll(1, 1)),
+            {"forecast": forecast(0.8, 0.6, sure=False, why="it is new")},
+            "nothing to repair",
+        ),
         # no shift
         (seen(4 * ALL, 5 * ALL), {}, "nothing to repair"),
         (seen(5 * ALL, 4 * ALL), {}, "nothing to repair"),
         (seen(5 * ALL, 4 * ALL), {"forecast": forecast(0.1, 0.1), "clean": 0.1}, "nothing to repair"),
         # a shift that adapting does not help with
         (seen(4 * ALL, 5 * ALL), {"forecast": forecast(0.3, 0.32), "clean": 0.1}, "cannot help"),
-        (seen(4 * ALL[:20], 5 * ALL[:20]), {}, "cannot help"),
     ],
 )
 def test_verdicts(looks, more, word):
-    assert repairs.judge(*looks, **more).word == word
+    verdict = repairs.judge(*looks, **more)
+    assert verdict.word == word
+    assert ("it is new" in verdict.reason) == ("forecast" in more and not more["forecast"].sure)
+
+
+def test_few_images_have_no_verdict():
+    with pytest.raises(CovshiftError, match="expected at least 32 images to take statistics of, got 20"):
+        repairs.judge(*seen(4 * ALL[:20], 5 * ALL[:20]))
+
+
+def test_a_verdict_rests_on_the_forecast_of_its_predictor(place, model):
+    clean, labels = stripes.stripes(300, seed=2)
+    learned = covshift.shift.Predictor.fit(model, clean, labels, severities=(3, 5), imitations=(), progress=False)
+    images = covshift.open_data(f"folder:{place}/dark").pixels(model).images
+    made, alone = covshift.repair(model, images, source=learned, progress=False), learned.predict(images)
+    assert made.card.source == {"images": 300}
+    assert made.forecast.plain.error == pytest.approx(alone.plain.error, abs=1e-4)
+    assert (made.forecast.sure, made.forecast.advice.action) == (alone.sure, alone.advice.action)
+    assert made.forecast.classes.shares == pytest.approx(alone.classes.shares, abs=1e-4)
+    assert made.card.predicted["sure"] == alone.sure
+    other = covshift.open_model(model.uri)
+    assert covshift.repair(other, images, source=learned, progress=False).verdict == made.verdict, "the same weights"
+    with torch.no_grad():
+        other.module[0].weight.mul_(2)
+    with pytest.raises(CovshiftError, match="fitted on another model or on other weights"):
+        covshift.repair(other, images, source=learned, progress=False)
+
+
+@pytest.mark.parametrize("name", ["save", "write_image"])
+def test_nothing_is_left_of_a_repair_that_was_stopped(name, place, model, tmp_path, monkeypatch):
+    def stop(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(f"covshift.repairs.folder.{'export_model' if name == 'save' else name}", stop)
+    done = run("--model", model.uri, "--target", f"folder:{place}/dark", "--out", tmp_path / "r")
+    assert (done.exit_code, done.stderr) == (130, "stopped by Ctrl-C\n")
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.slow

@@ -62,7 +62,7 @@ def _layout(graph: Any, norms: list[Any]) -> Layout:
         path = str(mean.name).removesuffix("running_mean").removesuffix(".")
         if mean.name not in graph.initializers or path in dict(layout):
             raise CovshiftError(
-                f"expected every layer to be called once, got {path!r} several times; export it with swappable=True"
+                f"expected every layer to be called once, got {path!r} several times; export it with `swappable=True`"
             )
         if str(mean.dtype) != "FLOAT":
             raise CovshiftError(f"expected statistics as float32, got {mean.dtype} in {path!r}; call model.float()")
@@ -73,7 +73,7 @@ def _layout(graph: Any, norms: list[Any]) -> Layout:
     if other or not layout:
         path = other[0].rpartition(".")[0] if other else ""
         raise CovshiftError(
-            f"expected layers that normalise as BatchNorm does, got {path!r}; export it with swappable=True"
+            f"expected layers that normalise as BatchNorm does, got {path!r}; export it with `swappable=True`"
             if other
             else "expected a model with layers that hold statistics, got none in its graph"
         )
@@ -87,6 +87,7 @@ class _Editor:
         self._ir = need("onnx_ir")
         self._graph = graph
         self._nodes: list[Any] = []
+        self._made = 0
         self._constants: dict[bytes, Any] = {}
 
     def op(self, kind: str, inputs: list[Any], attributes: dict[str, Any] | None = None, name: str = "") -> Any:
@@ -94,7 +95,8 @@ class _Editor:
         node = self._ir.node(kind, inputs, attributes, num_outputs=1)
         self._nodes.append(node)
         value = node.outputs[0]
-        value.name = name or f"adaptive_{id(node)}"
+        value.name = name or f"adaptive_{self._made}"
+        self._made += 1
         return value
 
     def split(self, value: Any, sizes: list[int]) -> list[Any]:

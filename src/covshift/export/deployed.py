@@ -50,36 +50,33 @@ class PixelInput(nn.Module):
         self.register_buffer("columns", columns)
         self.register_buffer("rows", rows)
         self._dtype = dtype
-        self._rows_first = False
-        if columns is not None and rows is not None:
-            self._rows_first = self._best_order(preprocess, frame)
+        self._rows_first = columns is not None and rows is not None and self._is_rows_first(preprocess, frame)
 
     def forward(self, pictures: Tensor) -> Tensor:
         """Return the model's input, NCHW, for uint8 pictures, NHWC."""
-        x = self._resized(pictures.float().permute(0, 3, 1, 2))
+        x = self._resized(pictures.float().permute(0, 3, 1, 2), rows_first=self._rows_first)
         assert isinstance(self.mean, Tensor)
         assert isinstance(self.std, Tensor)
         return ((x / 255 - self.mean) / self.std).to(self._dtype)
 
-    def _resized(self, x: Tensor) -> Tensor:
-        columns, rows = self.columns, self.rows
-        if isinstance(rows, Tensor) and self._rows_first:
-            x = _rounded(torch.matmul(rows, x))
-        if isinstance(columns, Tensor):
-            x = _rounded(torch.matmul(x, columns))
-        if isinstance(rows, Tensor) and not self._rows_first:
-            x = _rounded(torch.matmul(rows, x))
-        return x
+    def _resized(self, x: Tensor, *, rows_first: bool) -> Tensor:
+        return self._by_columns(self._by_rows(x)) if rows_first else self._by_rows(self._by_columns(x))
 
-    def _best_order(self, preprocess: Preprocess, frame: Frame) -> bool:
+    def _by_rows(self, x: Tensor) -> Tensor:
+        return _rounded(torch.matmul(self.rows, x)) if isinstance(self.rows, Tensor) else x
+
+    def _by_columns(self, x: Tensor) -> Tensor:
+        return _rounded(torch.matmul(x, self.columns)) if isinstance(self.columns, Tensor) else x
+
+    def _is_rows_first(self, preprocess: Preprocess, frame: Frame) -> bool:
         """Return whether Pillow resizes pictures of this size by rows first, which depends on its version."""
         noise = np.random.default_rng(0).integers(0, 256, (*frame, 3), dtype=np.uint8)
         wanted = torch.from_numpy(preprocess.picture(Image.fromarray(noise)).copy()).permute(2, 0, 1)
-        off = {}
-        for self._rows_first in (True, False):
-            made = self._resized(torch.from_numpy(noise).permute(2, 0, 1).float())
-            off[self._rows_first] = (made - wanted).abs().mean().item()
-        return off[True] < off[False]
+        picture = torch.from_numpy(noise).permute(2, 0, 1).float()
+        by_rows, by_columns = (
+            (self._resized(picture, rows_first=first) - wanted).abs().mean().item() for first in (True, False)
+        )
+        return by_rows < by_columns
 
 
 def _rounded(x: Tensor) -> Tensor:

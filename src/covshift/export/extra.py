@@ -20,6 +20,12 @@ def need(name: str) -> Any:
         raise CovshiftError(f"{error.name} is not installed; run: pip install 'covshift[onnx]'") from error
 
 
+def need_all() -> None:
+    """Raise a `CovshiftError` unless all that writes and checks ONNX files is installed."""
+    for name in ("onnx", "onnxscript", "onnxruntime"):
+        need(name)
+
+
 @contextmanager
 def quiet() -> Iterator[None]:
     """Keep exporters from warning of what is deprecated inside of torch, and of what is meant to be as it is."""

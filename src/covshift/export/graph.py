@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.export import ExportedProgram
 
 from covshift.export.adaptive import adapt_in_graph
-from covshift.export.extra import need, quiet
+from covshift.export.extra import quiet
 from covshift.export.program import reason
 from covshift.support.errors import CovshiftError
 
@@ -41,8 +41,6 @@ def to_onnx(
         prior: N of Eq. 3, for the adaptive form.
         notes: texts by name for the file's metadata.
     """
-    for name in ("onnx", "onnxscript"):
-        need(name)
     size = sum(tensor.nbytes for tensor in program.state_dict.values())
     if size > _LARGEST:
         raise CovshiftError(f"an ONNX file holds at most 2 GiB, and the model has {size:,} bytes; export it to pt2")

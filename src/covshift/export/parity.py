@@ -17,10 +17,11 @@ from covshift.export.extra import need, quiet
 from covshift.export.program import reason
 from covshift.support.errors import CovshiftError
 
-_ALLOWED = 1e-3
+_ALLOWED = 1e-4
 """Largest difference, relative to the largest answer, with float32; ordinary rounding is below 1e-5."""
 
 _ALLOWED_HALF = 3e-2
+"""Largest difference with 16 bits, relative to the largest answer; ordinary rounding is about 1e-2."""
 
 
 def some_images(number: int, shape: tuple[int, int, int], dtype: torch.dtype) -> Tensor:
@@ -68,20 +69,28 @@ def check_state(content: bytes, module: nn.Module) -> float:
 
 
 def _compare(run: Callable[[Tensor], Any], deployed: Deployed, images: Tensor, prior: float | None) -> float:
-    """Return the largest difference over one image and over all, relative to the largest answer."""
+    """Return the largest difference over one image and over all, or raise a `CovshiftError` if that is too large."""
+    half = any(tensor.dtype in (torch.float16, torch.bfloat16) for tensor in deployed.parameters())
+    allowed = _ALLOWED_HALF if half else _ALLOWED
     off = 0.0
     with torch.no_grad(), nullcontext() if prior is None else adapt(deployed.model, Batch(prior=prior)):
         for some in (images[:1], images):
-            expected = deployed(some).double()
-            answers = torch.as_tensor(run(some)).double()
-            largest = expected.abs().max().item() or 1.0
-            off = max(off, (answers - expected).abs().max().item() / largest)
-            if answers.shape != expected.shape or math.isnan(off):
-                off = math.inf
-    half = any(tensor.dtype in (torch.float16, torch.bfloat16) for tensor in deployed.parameters())
-    if off > (_ALLOWED_HALF if half else _ALLOWED):
+            expected, answers = deployed(some), torch.as_tensor(run(some))
+            if answers.shape != expected.shape:
+                raise CovshiftError(
+                    f"the exported graph answers in shape {tuple(answers.shape)}, and the model in "
+                    f"{tuple(expected.shape)}; nothing was written"
+                )
+            off = max(off, _relative(answers.double(), expected.double()))
+    if off > allowed:
         raise CovshiftError(
             f"the exported graph answers otherwise than the model: the largest difference is {off:.2g} of the largest "
-            "answer; nothing was written"
+            f"answer, and {allowed:.0e} is allowed; nothing was written"
         )
     return off
+
+
+def _relative(answers: Tensor, expected: Tensor) -> float:
+    """Return the largest difference over the largest expected answer; infinity where it is not a number."""
+    off = (answers - expected).abs().max().item() / (expected.abs().max().item() or 1.0)
+    return math.inf if math.isnan(off) else off

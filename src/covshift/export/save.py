@@ -8,7 +8,6 @@ from importlib.metadata import version
 from typing import Literal, NamedTuple, Protocol, get_args
 
 import torch
-from safetensors.torch import save as to_safetensors
 from torch import Tensor, nn
 
 from covshift.core.finding import norm_modules
@@ -16,7 +15,7 @@ from covshift.core.identity import digest, fingerprint
 from covshift.core.statistics import Statistics, check_prior
 from covshift.core.wrappers import AnyModel, unwrap
 from covshift.export.deployed import Deployed, Frame, PixelInput
-from covshift.export.extra import quiet
+from covshift.export.extra import need_all, quiet
 from covshift.export.graph import Form, to_onnx
 from covshift.export.parity import check_onnx, check_pt2, check_state, some_images
 from covshift.export.program import capture
@@ -25,8 +24,12 @@ from covshift.models.preprocess import Preprocess
 from covshift.support.checks import brief, check_choice, check_flags, check_kind, check_number, check_path
 from covshift.support.errors import CovshiftError, is_number
 from covshift.support.files import replacing
+from covshift.support.tensors import to_safetensors
 
 FileKind = Literal["onnx", "pt2", "safetensors"]
+
+_PRIOR = 16
+"""N of an adaptive graph, unless another one is given."""
 
 
 class Patch(Protocol):
@@ -61,7 +64,7 @@ def save(
     patch: Patch | str | os.PathLike[str] | None = None,
     swappable: bool = False,
     adaptive: bool = False,
-    prior: float = 16,
+    prior: float | None = None,
     with_preprocess: bool = False,
     frame: tuple[int, int] | None = None,
     preprocess: Preprocess | None = None,
@@ -80,7 +83,7 @@ def save(
             statistics that are folded into the weights.
         adaptive: whether an ONNX file adapts to each batch by Eq. 3, or to a stream if it is given the state that it
             returned last.
-        prior: N of Eq. 3, where `adaptive`; in the file it is an input that may be given.
+        prior: N of Eq. 3, where `adaptive`, 16 by default; in the file it is an input that may be given.
         with_preprocess: whether the graph takes uint8 pictures, NHWC, and returns probabilities; by default it takes
             the model's input, NCHW, and returns logits.
         frame: the height and width of the pictures, where `with_preprocess`; by default those of the model's input.
@@ -90,13 +93,16 @@ def save(
     check_flags(swappable=swappable, adaptive=adaptive, with_preprocess=with_preprocess)
     target = check_path(path, "path")
     kind = target.suffix[1:] if to is None else to
+    if to is None and not kind:
+        raise CovshiftError(f"expected a name that ends in .onnx, .pt2 or .safetensors, got {target}; or use `to=onnx`")
     check_choice(kind, "kind of file", get_args(FileKind))
     form = _form(kind, swappable, adaptive)
-    check_prior(prior)
-    if frame is not None and not (
-        isinstance(frame, tuple) and len(frame) == 2 and all(is_number(side, whole=True) and side > 0 for side in frame)
-    ):
-        raise CovshiftError(f"expected frame to be a height and a width in pixels, got {frame!r}")
+    n_prior = _prior(prior, adaptive)
+    _check_frame(frame, with_preprocess)
+    if kind == "safetensors" and with_preprocess:
+        raise CovshiftError("expected onnx or pt2 with `with_preprocess=True`: a safetensors file has no graph")
+    if kind == "onnx":
+        need_all()  # before anything that takes long
     if preprocess is not None:
         check_kind(preprocess, Preprocess, "preprocess", "a Preprocess")
     module = copy.deepcopy(unwrap(model)).cpu()
@@ -109,14 +115,13 @@ def save(
         given.apply(module)
     notes = _notes(model, module)
     if kind == "safetensors":
-        if with_preprocess:
-            raise CovshiftError("expected onnx or pt2 with with_preprocess=True: a safetensors file has no graph")
         content, difference = _state_file(module, notes)
     else:
-        chosen = _preprocess(model, preprocess)
+        chosen = model.preprocess if preprocess is None and isinstance(model, Model) else preprocess
         side = _side(model, chosen, size)
-        pixels = _pixels(chosen, frame or (side, side), module) if with_preprocess else None
-        content, difference = _graph_file(Deployed(module, pixels).eval(), side, frame, form, prior, notes)
+        taken = Frame(*frame) if frame is not None else Frame(side, side)
+        pixels = _pixels(chosen, taken, module) if with_preprocess else None
+        content, difference = _graph_file(Deployed(module, pixels).eval(), taken, form, n_prior, notes)
     with replacing(target) as part:
         part.write_bytes(content)
     return Exported(str(target), kind, len(content), difference)  # type: ignore[arg-type]
@@ -124,20 +129,42 @@ def save(
 
 def _form(kind: str, swappable: bool, adaptive: bool) -> Form | None:
     if swappable and adaptive:
-        raise CovshiftError("expected swappable=True or adaptive=True, got both")
+        raise CovshiftError("expected `swappable=True` or `adaptive=True`, got both")
     if kind != "onnx" and (swappable or adaptive):
-        raise CovshiftError(f"expected an ONNX file with {'swappable' if swappable else 'adaptive'}=True, got {kind}")
+        raise CovshiftError(f"expected an ONNX file with `{'swappable' if swappable else 'adaptive'}=True`, got {kind}")
     return ("swappable" if swappable else "adaptive" if adaptive else "folded") if kind == "onnx" else None
 
 
+def _prior(given: float | None, adaptive: bool) -> float:
+    if given is None:
+        return _PRIOR
+    check_prior(given)
+    if not adaptive:
+        raise CovshiftError(f"expected `adaptive=True` with `prior={given}`: other files have no prior")
+    return given
+
+
+def _check_frame(frame: tuple[int, int] | None, with_preprocess: bool) -> None:
+    if frame is None:
+        return
+    if not (
+        isinstance(frame, tuple) and len(frame) == 2 and all(is_number(side, whole=True) and side > 0 for side in frame)
+    ):
+        raise CovshiftError(f"expected frame to be a height and a width in pixels, got {frame!r}")
+    if not with_preprocess:
+        raise CovshiftError(
+            "expected `with_preprocess=True` with a frame: without it the file takes the model's input, of one size"
+        )
+
+
 def _graph_file(
-    deployed: Deployed, side: int, frame: tuple[int, int] | None, form: Form | None, prior: float, notes: dict[str, str]
+    deployed: Deployed, frame: Frame, form: Form | None, prior: float, notes: dict[str, str]
 ) -> tuple[bytes, float]:
     """Return the content of a file with a graph, and how far its answers are off."""
-    height, width = (side, side) if frame is None or deployed.pixels is None else frame
-    shape = (3, height, width) if deployed.pixels is None else (height, width, 3)
-    images = some_images(2, shape, torch.uint8 if deployed.pixels is not None else _dtype(deployed.model))
-    output = "logits" if deployed.pixels is None else "probabilities"
+    if deployed.pixels is None:
+        images, output = some_images(2, (3, *frame), _dtype(deployed.model)), "logits"
+    else:
+        images, output = some_images(2, (*frame, 3), torch.uint8), "probabilities"
     program = capture(deployed, images)
     if form is None:
         file = io.BytesIO()
@@ -162,13 +189,6 @@ def _state_file(module: nn.Module, notes: dict[str, str]) -> tuple[bytes, float]
     return content, check_state(content, module)
 
 
-def _preprocess(model: AnyModel, given: Preprocess | None) -> Preprocess | None:
-    if given is not None:
-        check_kind(given, Preprocess, "preprocess", "a covshift.Preprocess")
-        return given
-    return model.preprocess if isinstance(model, Model) else None
-
-
 def _side(model: AnyModel, preprocess: Preprocess | None, given: int | None) -> int:
     """Return the side of the model's input."""
     if given is not None:
@@ -181,15 +201,13 @@ def _side(model: AnyModel, preprocess: Preprocess | None, given: int | None) -> 
     raise CovshiftError("expected the side of the model's input in pixels for a bare module; give size=, e.g. size=224")
 
 
-def _pixels(preprocess: Preprocess | None, frame: tuple[int, int], module: nn.Module) -> PixelInput:
+def _pixels(preprocess: Preprocess | None, frame: Frame, module: nn.Module) -> PixelInput:
     if preprocess is None:
         raise CovshiftError(
-            "expected the preprocessing of the model with with_preprocess=True; give what open_model returns, or "
+            "expected the preprocessing of the model with `with_preprocess=True`; give what open_model returns, or "
             "preprocess="
         )
-    for side in frame:
-        check_number(side, "frame", 1, whole=True, of="pixels")
-    return PixelInput(preprocess, Frame(*frame), _dtype(module))
+    return PixelInput(preprocess, frame, _dtype(module))
 
 
 def _dtype(module: nn.Module) -> torch.dtype:

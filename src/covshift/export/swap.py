@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from covshift.core.statistics import Statistics
-from covshift.support.checks import check_kind
+from covshift.support.checks import brief
 from covshift.support.errors import CovshiftError
 
 _TYPES = {"tensor(float)": np.float32, "tensor(double)": np.float64, "tensor(float16)": np.float16}
@@ -26,9 +26,8 @@ def swap(session: Any, patch: Statistics | str | os.PathLike[str]) -> dict[str, 
         patch: statistics of the same model, or the file that they were saved to.
     """
     statistics = patch if isinstance(patch, Statistics) else Statistics.load(patch)
-    for name in ("get_modelmeta", "get_overridable_initializers"):
-        if not hasattr(session, name):
-            check_kind(session, (), "session", "an onnxruntime.InferenceSession")
+    if not all(hasattr(session, name) for name in ("get_modelmeta", "get_overridable_initializers")):
+        raise CovshiftError(f"expected session to be an onnxruntime.InferenceSession, got {brief(session)}")
     notes = session.get_modelmeta().custom_metadata_map
     if "covshift.swappable" not in notes:
         raise CovshiftError("expected a model whose statistics can be swapped; export it again with `swappable=True`")

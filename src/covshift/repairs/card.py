@@ -2,6 +2,7 @@
 
 import json
 import platform
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -9,15 +10,18 @@ from pathlib import Path
 from typing import Any, Self
 
 import torch
+from torch import Tensor
 
 from covshift.core.statistics import Statistics
 from covshift.data import Data
 from covshift.repairs.verdict import Verdict, confidence, effective_classes
+from covshift.shift.forecast.forecast import Forecast
 from covshift.shift.forecast.observe import Observation
-from covshift.shift.forecast.predictor import Forecast
 from covshift.support.errors import CovshiftError
 
 FORMAT = "covshift repair 1"
+
+_SIDES = (("before", "before"), ("with half of the layers adapted", "half"), ("after", "after"))
 
 
 @dataclass(frozen=True)
@@ -31,12 +35,16 @@ class Card:
         forced: whether the model was repaired against the verdict.
         model: the URI of the model, or the name of its class.
         weights: the SHA-256 of all that the model held before.
-        target: the images of the new domain: their URI and digest, where known, and their number.
-        source: the clean images that the errors were predicted from: their URI and digest, where there were any.
+        target: the images of the new domain: their URI and digest, where known, their number, and how many of them the
+            verdict rests on.
+        source: the clean images that the errors were predicted from: their URI and digest, where known, and the number
+            of them that was taken; None where there were none.
         distance: the normalised Wasserstein distance of the target, averaged over layers.
-        predicted: the predicted error before and after, each with its interval, where there was a source.
+        predicted: the predicted error before and after, each with its interval, whether these can be relied on and
+            why not, where there was a source.
         confidence: the model's average confidence before and after.
-        effective_classes: the number of equally frequent classes that the answers are worth, before and after.
+        effective_classes: the number of equally frequent classes that the answers are worth: before, with the first
+            half of the layers adapted, and after.
         method: how the statistics were taken.
         layers: the number of layers that were corrected.
         made: the date, and the versions of covshift, torch and Python.
@@ -66,20 +74,27 @@ class Card:
         *,
         verdict: Verdict,
         seen: Observation,
+        half: Tensor,
         forecast: Forecast | None,
         patch: Statistics | None,
         model: str,
         weights: str,
         target: Data | None,
         source: Data | None,
-        exact: bool,
+        source_images: int | None,
+        method: str,
         forced: bool,
     ) -> Self:
         """Return the card of a repair."""
         sides = {"before": seen.plain, "after": seen.adapted}
         predicted = None
         if forecast is not None:
-            predicted = {"before": forecast.plain._asdict(), "after": forecast.adapted._asdict()}
+            predicted = {
+                "before": forecast.plain._asdict(),
+                "after": forecast.adapted._asdict(),
+                "sure": forecast.sure,
+                "why": forecast.why,
+            }
         return cls(
             format=FORMAT,
             verdict=verdict.word,
@@ -87,13 +102,20 @@ class Card:
             forced=forced,
             model=model,
             weights=weights,
-            target={**_named(target), "images": len(seen.plain)},
-            source=None if source is None else {**_named(source), "images": len(source)},
+            target={
+                **_named(target),
+                "images": len(seen.plain) if patch is None else int(patch.images),
+                "looked_at": len(seen.plain),
+            },
+            source=None if source_images is None else {**_named(source), "images": source_images},
             distance=seen.distance.average,
             predicted=predicted,
             confidence={side: confidence(logits) for side, logits in sides.items()},
-            effective_classes={side: effective_classes(logits) for side, logits in sides.items()},
-            method="statistics of one giant batch" if exact else "statistics of batches, merged",
+            effective_classes={
+                side: effective_classes(logits)
+                for side, logits in {"before": seen.plain, "half": half, "after": seen.adapted}.items()
+            },
+            method=method,
             layers=0 if patch is None else len(patch),
             made={
                 "date": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -128,19 +150,22 @@ class Card:
 
     def as_markdown(self) -> str:
         """Return the card as a page."""
-        rows = [("images", str(self.target["images"])), ("distance, normalised", f"{self.distance:.2f}")]
+        rows = [("images", str(self.target["images"])), ("of these looked at", str(self.target["looked_at"]))]
+        rows += [("distance, normalised", f"{self.distance:.2f}")]
         if self.predicted is not None:
             rows += [(f"predicted error {side}", _percent(self.predicted[side])) for side in ("before", "after")]
+            if not self.predicted["sure"]:
+                rows += [("predictions cannot be relied on", self.predicted["why"])]
         rows += [(f"average confidence {side}", f"{self.confidence[side]:.1%}") for side in ("before", "after")]
-        rows += [(f"effective classes {side}", f"{self.effective_classes[side]:.1f}") for side in ("before", "after")]
+        rows += [(f"effective classes {side}", f"{self.effective_classes[key]:.1f}") for side, key in _SIDES]
         rows += [("method", f"{self.method}, {self.layers} layers")]
-        origins = [("model", self.model), ("weights before", self.weights), *_origin("target", self.target)]
-        origins += _origin("source", self.source or {})
-        origins += [*self.files.items(), *self.made.items()]
+        target = {key: value for key, value in self.target.items() if key not in ("images", "looked_at")}
+        origins = [("model", self.model), ("weights before", self.weights), *_origin("target", target)]
+        origins += [*_origin("source", self.source or {}), *self.files.items(), *self.made.items()]
         forced = "\n\n**Repaired against this advice.**" if self.forced else ""
         return (
-            f"# Repair\n\n**{self.verdict}**: {self.reason}.{forced}\n\n{_table('measured', rows)}\n"
-            f"{_table('made of', origins)}"
+            f"# Repair\n\n**{self.verdict}**: {self.reason}.{forced}\n\n{table(('measured', ''), rows)}\n"
+            f"{table(('made of', ''), origins)}"
         )
 
 
@@ -149,13 +174,15 @@ def _named(data: Data | None) -> dict[str, Any]:
 
 
 def _origin(name: str, values: dict[str, Any]) -> list[tuple[str, str]]:
-    return [(f"{name} {key}".removesuffix(" uri"), str(value)) for key, value in values.items() if key != "images"]
+    return [(f"{name} {key}".removesuffix(" uri"), str(value)) for key, value in values.items()]
 
 
 def _percent(prediction: dict[str, float]) -> str:
     return f"{prediction['error']:.1%} ({prediction['low']:.1%} to {prediction['high']:.1%})"
 
 
-def _table(title: str, rows: list[tuple[str, str]]) -> str:
-    escaped = [(key, value.replace("|", "\\|").replace("\n", " ")) for key, value in rows]
-    return "\n".join([f"| {title} | |", "|---|---|", *(f"| {key} | {value} |" for key, value in escaped), ""])
+def table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return a table in Markdown, whatever characters its cells have."""
+    cells = [[cell.replace("|", "\\|").replace("\n", " ") for cell in row] for row in rows]
+    lines = [titles, ["---"] * len(titles), *cells]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)

@@ -1,8 +1,8 @@
 """`check`: the errors of a repaired model, and of the model before, on images with labels."""
 
-import hashlib
 import os
-from typing import NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
 
 import torch
 
@@ -11,7 +11,8 @@ from covshift.data import Data
 from covshift.models import Model, open_model
 from covshift.repairs.card import Card
 from covshift.repairs.folder import CARD, PATCH
-from covshift.support.checks import check_kind, check_path
+from covshift.support.cache import checksum
+from covshift.support.checks import check_flags, check_kind, check_path
 from covshift.support.classes import restrict
 from covshift.support.device import choose_device
 from covshift.support.errors import CovshiftError
@@ -31,7 +32,14 @@ class Check(NamedTuple):
     images: int
 
 
-def check(folder: str | os.PathLike[str], labelled: Data, *, device: str = "auto", limit: int | None = None) -> Check:
+def check(
+    folder: str | os.PathLike[str],
+    labelled: Data,
+    *,
+    device: str = "auto",
+    limit: int | None = None,
+    skip_broken: bool = False,
+) -> Check:
     """Count the errors of a repaired model, and of the model before.
 
     Args:
@@ -39,28 +47,36 @@ def check(folder: str | os.PathLike[str], labelled: Data, *, device: str = "auto
         labelled: images of the same domain with labels, as `open_data` returns them.
         device: the device to compute on: auto, cpu, cuda or mps.
         limit: the number of images to take; by default all.
+        skip_broken: whether to leave out pictures that cannot be read.
     """
+    check_flags(skip_broken=skip_broken)
     root = check_path(folder, "folder")
     check_kind(labelled, Data, "labelled", "labelled images, as open_data returns them")
     card = Card.load(root / CARD)
     patch = Statistics.load(root / PATCH)
-    if hashlib.sha256((root / PATCH).read_bytes()).hexdigest() != card.files.get(PATCH):
-        raise CovshiftError(f"{root / PATCH} is not the patch that its card describes; repair the model again")
+    for name, digest in card.files.items():
+        if (file := root / name).exists() and checksum(file, "SHA-256") != digest:
+            raise CovshiftError(f"{file} is not the file that its card describes; repair the model again")
+    if PATCH not in card.files:
+        raise CovshiftError(f"the card of {root} describes no patch; repair the model again")
     model = open_model(card.model)
     if model.digest != card.weights:
         raise CovshiftError(f"{card.model} has other weights than those that were repaired; open the same ones")
     model.check_classes(labelled.classes, labelled.uri)
     model.module.to(choose_device(device))
-    before, images = _error(model, labelled, limit)
+    loader = labelled.loader(model, limit=limit, skip_broken=skip_broken)
+    before, images = _error(model, loader, labelled.among)
     patch.apply(model)
-    return Check(before, _error(model, labelled, limit)[0], images)
+    return Check(before, _error(model, loader, labelled.among)[0], images)
 
 
-def _error(model: Model, data: Data, limit: int | None) -> tuple[float, int]:
+def _error(model: Model, loader: Iterable[Any], among: Sequence[int] | None) -> tuple[float, int]:
+    """Return the error and the number of images that it was counted on."""
     wrong = images = 0
     with torch.inference_mode():
-        for batch, labels in data.loader(model, limit=limit):
-            logits = model(batch).cpu()
-            wrong += int((restrict(logits, data.among).argmax(1) != labels).sum())
+        for batch, labels in loader:
+            wrong += int((restrict(model(batch).cpu(), among).argmax(1) != labels).sum())
             images += len(labels)
+    if not images:
+        raise CovshiftError("expected labelled pictures that can be read, got none")
     return wrong / images, images

@@ -1,6 +1,5 @@
 """The folder of a repair: patch, weights, card and samples; it appears when all of it is there."""
 
-import hashlib
 import os
 import shutil
 from collections.abc import Sequence
@@ -11,8 +10,9 @@ from pathlib import Path
 from covshift.core.statistics import Statistics
 from covshift.core.wrappers import AnyModel
 from covshift.export.save import save as export_model
-from covshift.repairs.card import Card
+from covshift.repairs.card import Card, table
 from covshift.repairs.sample import Sample
+from covshift.support.cache import checksum
 from covshift.support.checks import check_path
 from covshift.support.errors import CovshiftError
 from covshift.support.images import write_image
@@ -29,7 +29,12 @@ def check_new(folder: str | os.PathLike[str]) -> Path:
 
 
 def write_folder(
-    folder: str | os.PathLike[str], patch: Statistics, model: AnyModel, card: Card, samples: Sequence[Sample]
+    folder: str | os.PathLike[str],
+    patch: Statistics,
+    model: AnyModel,
+    card: Card,
+    samples: Sequence[Sample],
+    class_names: Sequence[str],
 ) -> None:
     """Write all parts of a repair to a new folder."""
     target = check_new(folder)
@@ -38,9 +43,9 @@ def write_folder(
         part.mkdir(parents=True)
         patch.save(part / PATCH)
         export_model(model, part / WEIGHTS, patch=patch)
-        card = replace(card, files={name: _sum(part / name) for name in (PATCH, WEIGHTS)})
+        card = replace(card, files={name: checksum(part / name, "SHA-256") for name in (PATCH, WEIGHTS)})
         (part / CARD).write_text(card.as_json(), encoding="utf-8")
-        (part / PAGE).write_text(card.as_markdown() + _gallery(samples), encoding="utf-8")
+        (part / PAGE).write_text(card.as_markdown() + _gallery(samples, class_names), encoding="utf-8")
         for number, sample in enumerate(samples):
             if sample.pixels is not None:
                 write_image(sample.pixels, part / SAMPLES / f"{number}.png", None)
@@ -52,15 +57,15 @@ def write_folder(
             shutil.rmtree(part)
 
 
-def _gallery(samples: Sequence[Sample]) -> str:
-    """Return the samples as a part of the page."""
+def _gallery(samples: Sequence[Sample], class_names: Sequence[str]) -> str:
+    """Return the samples as a part of the page, with the names of their classes where these are known."""
+
+    def name(label: int) -> str:
+        return (class_names[label] if label < len(class_names) else "") or str(label)
+
     rows = [
-        f"| ![]({SAMPLES}/{number}.png) | {sample.plain} | {sample.adapted} |"
+        (f"![]({SAMPLES}/{number}.png)", name(sample.plain), name(sample.adapted))
         for number, sample in enumerate(samples)
         if sample.pixels is not None
     ]
-    return "\n".join(["\n| sample | class before | class after |", "|---|--:|--:|", *rows, ""]) if rows else ""
-
-
-def _sum(file: Path) -> str:
-    return hashlib.sha256(file.read_bytes()).hexdigest()
+    return "\n" + table(("sample", "class before", "class after"), rows) if rows else ""

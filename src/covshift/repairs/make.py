@@ -7,29 +7,34 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils.data import DataLoader, Subset
 
 from covshift.core.calling import logits_of
 from covshift.core.estimate import estimate
 from covshift.core.identity import digest
-from covshift.core.source import Source
-from covshift.core.statistics import Statistics
+from covshift.core.statistics import Prior, Statistics
 from covshift.core.wrappers import AnyModel, unwrap
 from covshift.data import Data
+from covshift.data.loader import Prepared
+from covshift.data.orders import Order
+from covshift.data.video import Video
 from covshift.models.base import Model
 from covshift.repairs.card import Card
 from covshift.repairs.folder import write_folder
 from covshift.repairs.sample import Sample, take_samples
-from covshift.repairs.verdict import FEWEST, Verdict, judge
+from covshift.repairs.verdict import Verdict, check_enough, judge
+from covshift.shift.forecast.forecast import Forecast
 from covshift.shift.forecast.observe import Batches, Observation, observe
-from covshift.shift.forecast.predictor import Forecast, Predictor
-from covshift.support.checks import check_flags, check_kind
+from covshift.shift.forecast.predictor import Predictor
+from covshift.support.checks import check_dense, check_flags, check_kind
 from covshift.support.classes import select
 from covshift.support.errors import CovshiftError
 from covshift.support.pixels import is_pixels
 
 _BATCH = 64
 _MOST_EXACT = 2000
-"""Number of images up to which statistics are those of one giant batch; beyond, batches are measured one by one."""
+"""Number of images that are looked at, and up to which statistics are those of one giant batch; beyond, batches are
+measured one by one."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +48,7 @@ class Repair:
         card: all that was measured, as plain values.
         samples: some of the images, with the answers before and after.
         model: the model that was given, which is as it was.
+        class_names: the name of each class, "" where it is not known; empty where none is.
     """
 
     verdict: Verdict
@@ -51,16 +57,17 @@ class Repair:
     card: Card
     samples: tuple[Sample, ...]
     model: AnyModel = field(repr=False)
+    class_names: tuple[str, ...] = field(default=(), repr=False)
 
     def apply(self, model: AnyModel) -> None:
         """Write the correction into a model, which stays an ordinary eval-mode model."""
-        self.correction().apply(model)
+        self._correction().apply(model)
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write patch, weights, card and samples to a new folder, which appears when all of it is there."""
-        write_folder(folder, self.correction(), self.model, self.card, self.samples)
+        write_folder(folder, self._correction(), self.model, self.card, self.samples, self.class_names)
 
-    def correction(self) -> Statistics:
+    def _correction(self) -> Statistics:
         """Return the patch, or raise a `CovshiftError` where nothing was repaired."""
         if self.patch is None:
             raise CovshiftError(f"nothing was repaired: {self.verdict.reason}; use `force=True` to do it anyway")
@@ -95,41 +102,67 @@ def repair(
     """
     check_flags(force=force, skip_broken=skip_broken, progress=progress)
     batches = _batches(model, target, limit, skip_broken)
-    learned, usual = _learn(model, source, limit, skip_broken, progress)
-    anchor = None if learned is None else learned.source
-    seen, half = _look(model, batches, anchor)
-    samples = take_samples(model, batches, seen)
-    if isinstance(target, Data) and target.among is not None:
-        seen, half = seen.among(target.among), select(half, target.among)
+    learned = _learn(model, source, limit, skip_broken, progress)
+    known = None if learned is None else learned.knowledge
+    among = target.among if isinstance(target, Data) else None
+    some = _some(batches)
+    seen, half = look_at(model, some, learned)
+    samples = take_samples(model, some, seen, among)
+    class_names = _class_names(seen.plain.shape[1], source, target)
+    usual = None if known is None else known.usual
+    if among is not None:
+        seen, half = seen.among(among), select(half, among)
+        usual = None if usual is None else usual[list(among)]
     forecast = None if learned is None else learned.predict_observed(seen)
-    clean = None if learned is None else learned.conditions[0].plain
+    clean = 0.0 if learned is None else learned.conditions[0].plain
     verdict = judge(seen, half, forecast, clean=clean, usual=usual)
-    images = len(seen.plain)
-    exact = images <= _MOST_EXACT
+    exact = some is batches and len(seen.plain) <= _MOST_EXACT
+    anchor = None if learned is None else learned.source
+    prior: Prior = "auto" if exact and anchor is not None and anchor.spread else 0
     repairing = verdict.good or force
-    patch = estimate(model, batches, source=anchor, exact=exact, progress=progress) if repairing else None
+    patch = estimate(model, batches, source=anchor, exact=exact, prior=prior, progress=progress) if repairing else None
     card = Card.of(
         verdict=verdict,
         seen=seen,
+        half=half,
         forecast=forecast,
         patch=patch,
         model=getattr(model, "uri", type(unwrap(model)).__name__),
         weights=digest(model),
         target=target if isinstance(target, Data) else None,
         source=source if isinstance(source, Data) else None,
-        exact=exact,
+        source_images=None if known is None else known.images,
+        method=_method(exact, prior),
         forced=force and not verdict.good,
     )
-    return Repair(verdict, patch, forecast, card, samples, model)
+    return Repair(verdict, patch, forecast, card, samples, model, class_names)
+
+
+def _method(exact: bool, prior: Prior) -> str:
+    """Return how statistics are taken, in words."""
+    if not exact:
+        return "statistics of batches, merged"
+    return "statistics of one giant batch" + (", as far as chance does not explain them" if prior == "auto" else "")
+
+
+def _class_names(classes: int, *data: object) -> tuple[str, ...]:
+    """Return the names of the model's classes by the first data that have as many of them, and names."""
+    labelled = [each for each in data if isinstance(each, Data) and each.labelled]
+    return next((each.class_names for each in labelled if each.class_names and each.classes == classes), ())
 
 
 def _batches(model: AnyModel, target: Any, limit: int | None, skip_broken: bool) -> Iterable[Any]:
     """Return the images as batches that can be gone through several times."""
     if isinstance(target, Data):
-        _check_enough(min(len(target), limit or len(target)))
-        return target.loader(model, batch_size=_BATCH, limit=limit, skip_broken=skip_broken)
+        check_enough(min(len(target), limit or len(target)))
+        # A folder is sorted by class, and a batch of one class has the statistics of that class; a video is read as it
+        # runs.
+        order: Order = "source" if isinstance(target, Video) else "shuffled"
+        return target.loader(model, batch_size=_BATCH, limit=limit, order=order, skip_broken=skip_broken)
     if limit is not None or skip_broken:
         raise CovshiftError("expected limit= and skip_broken= with data that open_data returns, got other images")
+    if isinstance(target, Tensor):
+        check_dense(target, "the images")
     if is_pixels(target) or isinstance(target, Tensor):
         return Batches(target, model.preprocess if isinstance(model, Model) else None, _BATCH)
     if isinstance(target, str | bytes | Mapping) or not isinstance(target, Iterable) or iter(target) is target:
@@ -137,13 +170,24 @@ def _batches(model: AnyModel, target: Any, limit: int | None, skip_broken: bool)
     return target
 
 
-def _look(model: AnyModel, batches: Iterable[Any], anchor: Source | None) -> tuple[Observation, Tensor]:
-    """Return the answers to the target before and after, and those with the first half of the layers adapted."""
+def _some(batches: Iterable[Any]) -> Iterable[Any]:
+    """Return as many images as are looked at, spread evenly, of a loader of data; other batches as they are."""
+    if not isinstance(batches, DataLoader) or not isinstance(batches.dataset, Prepared):
+        return batches
+    images = len(batches.dataset)
+    if images <= _MOST_EXACT:
+        return batches
+    part = Subset(batches.dataset, range(0, images, -(-images // _MOST_EXACT)))
+    return DataLoader(part, batches.batch_size, collate_fn=batches.collate_fn)
+
+
+def look_at(model: AnyModel, batches: Iterable[Any], learned: Predictor | None) -> tuple[Observation, Tensor]:
+    """Return the answers to some images before and after, and those with the first half of the layers adapted."""
     module = unwrap(model)
     if module.training:
         raise CovshiftError("the model is in training mode; call model.eval() first")
-    seen = observe(module, batches, anchor)
-    _check_enough(len(seen.plain))
+    seen = observe(module, batches) if learned is None else learned.observe(batches)
+    anchor = None if learned is None else learned.source
     layers = list(Statistics.of(module) if anchor is None else anchor.statistics)
     answers: dict[int, Tensor] = {}
 
@@ -155,26 +199,20 @@ def _look(model: AnyModel, batches: Iterable[Any], anchor: Source | None) -> tup
     return seen, torch.cat([answers[position] for position in sorted(answers)])
 
 
-def _check_enough(images: int) -> None:
-    if images < FEWEST:
-        raise CovshiftError(
-            f"expected at least {FEWEST} images to take statistics of, got {images}; add more of the same kind"
-        )
-
-
 def _learn(
     model: AnyModel, source: Data | Predictor | None, limit: int | None, skip_broken: bool, progress: bool
-) -> tuple[Predictor | None, Tensor | None]:
-    """Return a predictor of errors, and the model's logits on clean images, as far as the source gives these."""
-    if source is None or isinstance(source, Predictor):
-        return source, None
+) -> Predictor | None:
+    """Return a predictor of errors, where there is a source to learn it from."""
+    if source is None:
+        return None
+    if isinstance(source, Predictor):
+        if source.model is not unwrap(model) and digest(source.model) != digest(model):
+            raise CovshiftError("the predictor was fitted on another model or on other weights; fit it on this one")
+        return source
     check_kind(source, Data, "source", "clean labelled images, as open_data returns them, or a Predictor")
     check_kind(model, Model, "model", "what open_model returns, with a source of clean images")
     assert isinstance(model, Model)
     model.check_classes(source.classes, source.uri)
     clean = source.pixels(model, limit=limit, skip_broken=skip_broken)
     assert clean.labels is not None
-    learned = Predictor.fit(model, clean.images, clean.labels, batch_size=_BATCH, progress=progress)
-    with torch.inference_mode():
-        usual = torch.cat([model(some).float().cpu() for some in Batches(clean.images, model.preprocess, _BATCH)])
-    return learned, usual
+    return Predictor.fit(model, clean.images, clean.labels, batch_size=_BATCH, progress=progress)

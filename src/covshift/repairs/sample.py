@@ -1,6 +1,6 @@
 """Some images of the target, as the model sees them, with its answers before and after."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -12,6 +12,7 @@ from covshift.core.wrappers import AnyModel
 from covshift.models.base import Model
 from covshift.shift.forecast.observe import Observation
 from covshift.support.arrays import Array
+from covshift.support.classes import restrict
 
 _MOST = 8
 
@@ -30,14 +31,23 @@ class Sample(NamedTuple):
     adapted: int
 
 
-def take_samples(model: AnyModel, batches: Iterable[Any], seen: Observation) -> tuple[Sample, ...]:
-    """Return up to eight images of the first batch, those first whose answer changes."""
+def take_samples(
+    model: AnyModel, batches: Iterable[Any], seen: Observation, among: Sequence[int] | None = None
+) -> tuple[Sample, ...]:
+    """Return up to eight images of the first batch, those first whose answer changes.
+
+    Args:
+        model: the model; only what `open_model` returns can make pixels of its input again.
+        batches: batches of its input.
+        seen: its answers to them.
+        among: the classes that can be the answer; None for all of them.
+    """
     first: Any = next(iter(islice(batches, 1)), None)
     images = first[0] if isinstance(first, tuple | list) else first
     if not isinstance(images, Tensor):
         return ()
-    plain, adapted = (logits[: len(images)].argmax(1) for logits in (seen.plain, seen.adapted))
-    chosen = torch.argsort((plain == adapted).int(), stable=True)[:_MOST].sort().values
+    plain, adapted = (restrict(logits[: len(images)], among).argmax(1) for logits in (seen.plain, seen.adapted))
+    chosen = torch.argsort((plain == adapted).int(), stable=True)[:_MOST]
     return tuple(
         Sample(_pixels(model, images[place]), int(plain[place]), int(adapted[place])) for place in chosen.tolist()
     )

@@ -1,31 +1,32 @@
 """`judge`: whether a model should be repaired for some images, and why; all rules are here."""
 
+import math
 from typing import Literal, NamedTuple
 
+import numpy as np
 from torch import Tensor
 
+from covshift.shift.forecast.forecast import Forecast
 from covshift.shift.forecast.observe import Observation
-from covshift.shift.forecast.predictor import Forecast
+from covshift.support.arrays import Array
+from covshift.support.errors import CovshiftError
 
 Word = Literal["repair", "nothing to repair", "cannot help"]
 
 FEWEST = 32
 """Number of images below which their statistics are mostly chance."""
 
-_FEW, _UNEVEN = 0.7, 0.9
-"""Shares of the expected classes below which a mix of answers is one of few classes, or an uneven one."""
-
-_LESS_SURE = 0.015
-"""Loss of confidence, from 0 to 1, that adapting to clean images costs and to shifted ones does not."""
+_FEW, _UNEVEN = 0.7, 0.95
+"""Parts of the effective classes that chance leaves at least, below which answers are of few classes, or uneven."""
 
 _CHANGED = 0.03
-"""Share of answers that adapting changes also where there is no shift."""
+"""Share of answers that adapting must change, where no error is predicted; an error cannot fall by more."""
 
 _WORTH = 0.01
 """Smallest fall of the predicted error that is worth a repair."""
 
 _USUAL = 0.03
-"""Difference of a predicted error from that on clean images that says nothing."""
+"""Difference of a predicted error from that on clean images that says nothing: predictions are off by as much."""
 
 
 class Verdict(NamedTuple):
@@ -45,8 +46,12 @@ class Verdict(NamedTuple):
         return self.word == "repair"
 
 
-_USUAL = 0.03
-"""Difference of a predicted error from that on clean images that says nothing."""
+def check_enough(images: int) -> None:
+    """Raise a `CovshiftError` if there are too few images to take statistics of."""
+    if images < FEWEST:
+        raise CovshiftError(
+            f"expected at least {FEWEST} images to take statistics of, got {images}; add more of the same kind"
+        )
 
 
 def judge(
@@ -54,7 +59,7 @@ def judge(
     half: Tensor,
     forecast: Forecast | None = None,
     *,
-    clean: float | None = None,
+    clean: float = 0.0,
     usual: Tensor | None = None,
 ) -> Verdict:
     """Return whether adapting to some images is right.
@@ -62,42 +67,71 @@ def judge(
     Images of few classes have the statistics of these classes, and adapting to them makes a model worse. A model
     gives few answers also where a shift confuses it; but the first half of its layers knows little of classes, so that
     adapting these alone undoes much of a shift, and leaves few classes few. Among the rest, the predicted errors
-    decide or, without these, whether the adapted model is surer.
+    decide or, without errors that can be relied on, whether the adapted model is surer: without a shift it is less
+    sure.
 
     Args:
         seen: the answers of the model as it is and adapted, without labels.
         half: the logits of the model with the first half of its layers adapted.
         forecast: the errors that are predicted; None where there was nothing to learn that from.
-        clean: the error on clean images, where there is a forecast.
-        usual: the logits of the model on clean images, for the usual mix of classes; None for all classes alike.
+        clean: the error on clean images, for a forecast to be compared with.
+        usual: the share of each class among clean images; None for all classes alike.
     """
-    images, classes = half.shape
-    if images < FEWEST:
-        return Verdict("cannot help", f"{images} images are too few, and their statistics mostly chance")
+    images = len(half)
+    check_enough(images)
     before, after = confidence(seen.plain), confidence(seen.adapted)
-    sure = f"adapting changes the model's average confidence from {before:.0%} to {after:.0%}"
-    expected = min(float(classes), images / 2) if usual is None else effective_classes(usual)
-    mix, confused = effective_classes(half) / expected, effective_classes(seen.plain) < _FEW * expected
-    if mix < _FEW or (mix < _UNEVEN and after < before - 2 * _LESS_SURE):
+    expected = _left_by_chance(images, np.ones(half.shape[1]) if usual is None else usual.double().numpy())
+    mix = effective_classes(half) / expected
+    uneven = mix < _UNEVEN and after < before - _standard_error(seen)
+    skewed = forecast is not None and forecast.classes is not None and forecast.classes.skewed
+    if mix < _FEW or uneven or skewed:
         return Verdict(
             "cannot help",
             f"the images seem to be of few classes, or of some much more than of others ({_top(half):.0%} of the "
             "answers are the same one), and their statistics those of the classes and not of a shift",
         )
-    if forecast is not None:
-        plain, adapted = forecast.plain.error, forecast.adapted.error
-        change = f"the predicted error is {plain:.1%}, and {adapted:.1%} adapted"
-        if adapted < plain - _WORTH:
-            return Verdict("repair", change)
-        if clean is not None and plain > clean + _USUAL:
-            return Verdict("cannot help", f"{change}; it is {clean:.1%} on clean images")
-        return Verdict("nothing to repair", f"{change}; {sure}")
+    sure = f"adapting changes the model's average confidence from {before:.0%} to {after:.0%}"
+    if forecast is not None and forecast.sure:
+        return _by_errors(forecast, images, clean, sure)
+    confused = effective_classes(seen.plain) <= _FEW * expected
+    word, reason = _by_confidence(seen, sure, surer=after >= before, confused=confused)
+    doubt = "" if forecast is None else f"; this goes without the predicted errors: {forecast.why}"
+    return Verdict(word, reason + doubt)
+
+
+def _by_errors(forecast: Forecast, images: int, clean: float, sure: str) -> Verdict:
+    """Return the verdict on images of the usual classes by the errors that are predicted for them."""
+    plain, adapted = forecast.plain.error, forecast.adapted.error
+    change = f"the predicted error is {plain:.1%}, and {adapted:.1%} adapted; it is {clean:.1%} on clean images"
+    chance = 2 * math.sqrt(clean * (1 - clean) / images)  # two standard errors of a share
+    if adapted < plain - _WORTH and plain > clean + chance:
+        doubt = f"; {forecast.advice.reason}" if forecast.advice.action == "label" else ""
+        return Verdict("repair", change + doubt)
+    if plain <= clean + max(chance, _USUAL):
+        return Verdict("nothing to repair", f"{change}, and {sure}")
+    return Verdict("cannot help", change)
+
+
+def _by_confidence(seen: Observation, sure: str, *, surer: bool, confused: bool) -> Verdict:
+    """Return the verdict on images of the usual classes by the answers alone."""
     changed = (seen.plain.argmax(1) != seen.adapted.argmax(1)).double().mean().item()
     if changed < _CHANGED:
         return Verdict("nothing to repair", f"adapting changes {changed:.1%} of the answers")
-    if after <= before - _LESS_SURE and not confused:
+    if not surer and not confused:
         return Verdict("nothing to repair", f"{sure}, as it does without a shift")
     return Verdict("repair", f"the images have moved by {seen.distance.average:.2f}, and {sure}")
+
+
+def _standard_error(seen: Observation) -> float:
+    """Return how far the change of the average confidence is off by chance, as images go."""
+    change = _sureness(seen.adapted) - _sureness(seen.plain)
+    return change.std().item() / math.sqrt(len(change))
+
+
+def _left_by_chance(images: int, mix: Array) -> float:
+    """Return the effective classes that so many images of a mix have at least, 99 times out of 100."""
+    drawn = np.random.default_rng(0).multinomial(images, mix / mix.sum(), size=1000)
+    return float(np.quantile(np.exp(_entropy(drawn)), 0.01))
 
 
 def _top(logits: Tensor) -> float:
@@ -111,7 +145,11 @@ def confidence(logits: Tensor) -> float:
     >>> confidence(torch.zeros(3, 4))
     0.25
     """
-    return logits.double().softmax(1).amax(1).mean().item()
+    return _sureness(logits).mean().item()
+
+
+def _sureness(logits: Tensor) -> Tensor:
+    return logits.double().softmax(1).amax(1)
 
 
 def effective_classes(logits: Tensor) -> float:
@@ -121,5 +159,17 @@ def effective_classes(logits: Tensor) -> float:
     >>> effective_classes(torch.eye(4))
     4.0
     """
-    shares = logits.argmax(1).bincount().double() / len(logits)
-    return shares[shares > 0].log().neg().mul(shares[shares > 0]).sum().exp().item()
+    return math.exp(_entropy(_counts(logits)))
+
+
+def _counts(logits: Tensor) -> Array:
+    """Return how often each class is the answer."""
+    return logits.argmax(1).bincount(minlength=logits.shape[1]).numpy()
+
+
+def _entropy(counts: Array) -> Array:
+    """Return the entropy of counts along their last axis."""
+    from scipy.special import entr  # all of scipy.stats would take half as long to import as torch
+
+    entropy: Array = entr(counts / counts.sum(axis=-1, keepdims=True)).sum(axis=-1)
+    return entropy
