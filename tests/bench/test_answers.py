@@ -26,6 +26,7 @@ from covshift.bench.results.merge import merge_runs
 from covshift.bench.results.store import Store
 from covshift.bench.run import image_table, run
 from covshift.bench.settings import Settings
+from covshift.bench.summary import table
 from covshift.cli import app
 from covshift.data import open_data
 from covshift.models import open_model
@@ -248,6 +249,26 @@ def test_a_row_and_answers_that_disagree_are_refused(tmp_path, changes, words):
     file.write_text(json.dumps(json.loads(file.read_text()) | changes) + "\n")
     with pytest.raises(CovshiftError, match=words):
         Store(tmp_path).answers()
+
+
+def test_a_table_says_that_answers_are_damaged_and_does_without(here):
+    options = {**OPTIONS, **CHANGES, "methods": "none,full"}
+    for name in ("runs/a", "runs/b"):
+        run(options, name, progress=False)
+    whole = {name: table(Path(name), "json") for name in ("runs", "runs/b")}
+    os.truncate(Path("runs/b", FILE), Path("runs/b", FILE).stat().st_size // 2)
+    for name, said in (("runs", "b: answers are left out: "), ("runs/b", "answers are left out: ")):
+        before, after = (json.loads(each)[0] for each in (whole[name], table(Path(name), "json")))
+        assert after["notes"][-1].startswith(said)
+        assert "was changed" in after["notes"][-1]
+        changes = [each["lines"][-1]["values"]["Δ"] for each in (before, after)]
+        assert changes[0]["value"] == pytest.approx(changes[1]["value"])
+        assert changes[0]["high"] - changes[0]["low"] < changes[1]["high"] - changes[1]["low"]
+    Path("bare").mkdir()
+    Path("bare", FILE).write_bytes(b"rubbish that no row points to")
+    run({**options, "answers": False}, "bare", progress=False)
+    assert "answers to the images were not kept" in table(Path("bare"), "text")
+    assert json.loads(table(Path("runs"), "json"))[0]["lines"][0] == json.loads(whole["runs"])[0]["lines"][0]
 
 
 def test_other_images_are_refused(tmp_path):

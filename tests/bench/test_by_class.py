@@ -33,6 +33,12 @@ def test_errors_and_confusions_are_those_of_scikit_learn():
         assert (pair.before, pair.after) == pytest.approx(tuple(table[pair.label, pair.answer] for table in tables))
 
 
+def test_few_images_of_a_thousand_classes():
+    pooled = Pooled(np.array([7, 990]), np.array([8, 990]), np.ones(2))
+    assert [tuple(share) for share in by_class(pooled)] == [(7, 1, 1), (990, 1, 0)]
+    assert [tuple(pair) for pair in confusions(pooled, pooled._replace(classes=pooled.labels))] == [(7, 8, 1, 0)]
+
+
 def test_the_diagram_is_that_of_scikit_learn():
     pooled = answers(0)
     # Their bins are open on the other side; nothing is on an edge.

@@ -5,7 +5,10 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 from runs import by_cell, workplace
@@ -34,12 +37,46 @@ def left(mark: str) -> list[str]:
     return found
 
 
-def left_after(mark: str, seconds: float) -> list[str]:
-    """Return the processes that are left, at once when there are none."""
+class Process(NamedTuple):
+    """A live process; its number and the moment of its start belong to no other."""
+
+    number: int
+    start: str
+    parent: int
+    command: str
+
+
+def processes() -> list[Process]:
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):  # it has ended
+            state, parent, *fields = (process / "stat").read_text().rpartition(")")[2].split()
+            if state != "Z":
+                command = (process / "cmdline").read_text()
+                found.append(Process(int(process.name), fields[17], int(parent), command))
+    return found
+
+
+def descendants(number: int) -> list[Process]:
+    """Return all that a process has started, directly or not, whatever it keeps in its environment."""
+    known, found = {number}, []
+    while new := [each for each in processes() if each.parent in known and each.number not in known]:
+        found += new
+        known |= {each.number for each in new}
+    return found
+
+
+def left_after(mark: str, seconds: float, known: Sequence[Process] = ()) -> list[str]:
+    """Return the processes that are left, of those with the mark and the known ones; at once when there are none."""
+    numbers = {each[:2] for each in known}
+
+    def found() -> list[str]:
+        return left(mark) + [each.command for each in processes() if each[:2] in numbers]
+
     patience = time.monotonic() + seconds
-    while left(mark) and time.monotonic() < patience:
+    while found() and time.monotonic() < patience:
         time.sleep(0.05)
-    return left(mark)
+    return found()
 
 
 def begun(folder: Path) -> subprocess.Popen[str]:
@@ -49,7 +86,7 @@ def begun(folder: Path) -> subprocess.Popen[str]:
     process = subprocess.Popen(
         COMMAND, cwd=folder, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
     )
-    patience = time.monotonic() + 90
+    patience = time.monotonic() + 300
     while not (rows.exists() and rows.stat().st_size) and process.poll() is None and time.monotonic() < patience:
         time.sleep(0.01)
     return process
@@ -57,24 +94,29 @@ def begun(folder: Path) -> subprocess.Popen[str]:
 
 def test_sigterm_stops_a_run_on_ray_in_order(tmp_path):
     process = begun(tmp_path)
-    assert len(left(tmp_path.name)) > 3
+    known = descendants(process.pid)
+    assert len(known) > 3
     process.send_signal(signal.SIGTERM)
-    _, shown = process.communicate(timeout=60)
+    _, shown = process.communicate(timeout=200)
     assert process.returncode == 130
     assert shown.splitlines()[-1] == "stopped; what is done is in out, and the same command resumes from there"
     assert "SIGTERM" not in shown
     assert "Traceback" not in shown
     assert not Path(f"/proc/{process.pid}").exists()
-    assert not left_after(tmp_path.name, seconds=5)
+    assert not left_after(tmp_path.name, 5, known)
     assert by_cell(tmp_path / "out")
 
 
 @pytest.mark.slow
-def test_nothing_of_ray_outlives_a_run_that_was_killed(tmp_path):
+@pytest.mark.parametrize("later", [0, 0.5, 2])
+def test_nothing_of_ray_outlives_a_run_that_was_killed(tmp_path, later):
     process = begun(tmp_path)
+    time.sleep(later)
+    known = descendants(process.pid)
+    assert any("agent" in each.command.lower() for each in known)  # those rename themselves
     process.kill()
-    process.communicate(timeout=60)
-    assert not left_after(tmp_path.name, seconds=10)  # left alone, Ray takes a minute
+    process.communicate(timeout=200)
+    assert not left_after(tmp_path.name, 10, known)  # left alone, Ray takes a minute
 
 
 STARTS = """

@@ -98,6 +98,22 @@ def test_results_are_shown_without_the_code(here):
     assert shown.strip() == with_code.strip()
 
 
+def test_a_report_shows_images_in_ones_own_corruptions_where_it_has_their_code(here):
+    run({**OPTIONS, **CHANGES}, "out", progress=False)
+    corruption_registry._REGISTERED.clear()
+    sys.modules.pop("mine")
+    without = invoke("report", "out", "--out", "page", "--no-files")
+    assert (without.exit_code, "no gallery of out in darkness: unknown corruption" in without.stderr) == (0, True)
+    text = Path("page/index.html").read_text()
+    assert "since their code is not here: darkness; name its module as a plugin" in text
+    assert 'id="gallery-out-fog"' in text
+    assert 'id="gallery-out-darkness"' not in text
+    assert invoke("report", "out", "--out", "page", "--no-files", "--plugin", "mine").exit_code == 0
+    text = Path("page/index.html").read_text()
+    assert 'id="gallery-out-darkness"' in text
+    assert "covshift report out --out page --plugin mine --measure 1000" in text
+
+
 def test_a_run_goes_on_with_its_plugin_only(here):
     run({**OPTIONS, **CHANGES}, "out", progress=False)
     held = by_cell("out")

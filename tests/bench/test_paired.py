@@ -13,7 +13,7 @@ from covshift.bench.results import metrics
 from covshift.bench.results.answers import Answers, ImageTable
 from covshift.bench.results.difference import difference, mean_difference
 from covshift.bench.results.metrics import AS_PUBLISHED, Baseline, rate
-from covshift.bench.results.paired import ImageErrors, ce_weights, change, evenly, mce_weights, tango
+from covshift.bench.results.paired import FEW, ImageErrors, Pairs, ce_weights, change, evenly, mce_weights, pairs, tango
 from covshift.bench.results.store import Store
 from covshift.bench.results.table import methods_table
 from covshift.corruptions import names
@@ -123,6 +123,19 @@ def test_few_changes_cover_the_truth():
     assert 0.93 <= covered / repeats <= 0.975
 
 
+def test_the_seam_between_few_and_many_changes_covers_the_truth():
+    random, covered, repeats, few = np.random.default_rng(5), 0, 1500, 0
+    for _ in range(repeats):
+        kinds = random.choice(3, 200, p=[0.88, 0.04, 0.08])  # unchanged, broken, repaired: 24 change on average
+        before = np.where(kinds == 0, random.random(200) < 0.3, kinds == 2)[None]
+        after = np.where(kinds == 0, before, kinds == 1)
+        found = Pairs(before.astype(np.int8), after.astype(np.int8), np.ones(1)).change()
+        covered += found.low <= -0.04 <= found.high
+        few += (kinds > 0).sum() < FEW
+    assert 0.3 < few / repeats < 0.7
+    assert 0.93 <= covered / repeats <= 0.97
+
+
 def test_an_unchanged_run_has_an_interval_around_zero():
     wrong = np.random.default_rng(0).random((3, 200)) < 0.3
     errors = Known({"none": wrong, "full": wrong}, TEST[:3])
@@ -196,5 +209,52 @@ def test_the_table_has_paired_intervals_or_says_why_not(tmp_path):
     assert "paired differences" in " ".join(paired.notes)
     for before, after in zip(plain.lines, paired.lines, strict=True):
         assert before[-1].value == pytest.approx(after[-1].value)
-        assert before[-1].low is None
+        assert before[-1].low < before[-1].value < before[-1].high
         assert after[-1].low < after[-1].value < after[-1].high
+    rates = {(row.method, row.severity): rate(row.top1_errors, row.images) for row in store.rows()}
+    newcombe = mean_difference(difference(rates["none", each], rates["full", each]) for each in SEVERITIES)
+    before, after = (next(line[-1] for line in each.lines if line[0].text == "fog") for each in (plain, paired))
+    assert (before.low, before.high) == pytest.approx(newcombe[1:])
+    assert before.low < after.low < after.high < before.high
+
+
+def test_a_table_without_answers_has_intervals_of_mce_too(tmp_path):
+    run = a_run(corruptions="test", methods="none,full").model_copy(update={"imagenet": True})
+    rows = [
+        a_row(f"{c.corruption}/{c.severity}/{m}", e) for c in [CLEAN, *TEST] for m, e in (("none", 60), ("full", 40))
+    ]
+    lines = {line[0].text: line[-1] for line in methods_table(rows, run).lines}
+    each = difference(rate(60, 100), rate(40, 100))
+    weight = sum(mce_weights(AS_PUBLISHED).values())
+    found = lines["mCE (AlexNet = 100)"]
+    assert (found.value, found.low, found.high) == pytest.approx(tuple(weight * end for end in each))
+    assert lines["relative mCE (AlexNet = 100)"].low < lines["relative mCE (AlexNet = 100)"].value
+    assert all(cell.low < cell.value < cell.high for cell in lines.values())
+
+
+def test_one_picture_that_could_not_be_read_leaves_few_changes_few(tmp_path):
+    """Else rates that differ would make every image look changed, and resampling would be trusted."""
+    before = np.random.default_rng(0).random((3, 200)) < 0.3
+    after = before.copy()
+    after[0, :4] = ~after[0, :4]
+    hidden = before.astype(np.int8)
+    errors = Known({"none": before, "full": after}, TEST[:3])
+    whole = change((errors, "none"), (errors, "full"), evenly(TEST[:3]))
+    for method, lines in (("none", hidden), ("full", after.astype(np.int8))):
+        lines[1, 100] = -1
+        errors._wrong[method] = dict(zip(TEST[:3], lines, strict=True))
+    less = change((errors, "none"), (errors, "full"), evenly(TEST[:3]))
+    assert less[1:] == pytest.approx(whole[1:], abs=2e-3)
+
+
+def test_images_that_could_never_be_read_say_nothing_of_a_change():
+    unread = np.full((1, 4), -1, np.int8)
+    assert Pairs(unread, unread, np.ones(1)).change() == (0, -1, 1)
+
+
+def test_pairs_of_some_images_are_those_images():
+    wrong = population(np.random.default_rng(5), 300, 4, 0.4)
+    mine = np.arange(300) % 3 == 0
+    known = [Known({name: lines[:, mine] for name, lines in wrong.items()}, TEST[:4]), Known(wrong, TEST[:4])]
+    among = [pairs((errors, "none"), (errors, "full"), evenly(TEST[:4])) for errors in known]
+    assert among[0].change() == pytest.approx(among[1].among(mine).change())

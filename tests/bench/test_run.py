@@ -1,16 +1,14 @@
 """Whole runs of a small model: the right counts, the same rows whichever way they come about."""
 
-import multiprocessing
 import random
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from runs import OPTIONS, by_cell, run_in, workplace
+from runs import OPTIONS, by_cell, workplace
 
 import covshift
 from covshift.bench.evaluate import Evaluator
@@ -222,41 +220,6 @@ COMMAND = [
     *("--size", "16"),
     *("--corruptions", "fog,spatter,snow", "--severities", "1,5", "--threads", "1", "--out"),
 ]
-
-
-KILLED = {**OPTIONS, "corruptions": "fog,spatter,snow", "severities": "1,5", "threads": 1}
-
-
-def kill_at(here: Path, kills: int, seed: int) -> None:
-    """Kill a run again and again, and compare what the last one leaves with a run that nobody disturbs."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["runs", "covshift.bench.run", "covshift.corruptions.kernels"])
-    moments, rows = random.Random(seed), Path("out/rows.jsonl")
-    for _ in range(kills):
-        before = rows.stat().st_size if rows.exists() else 0
-        process = context.Process(target=run_in, args=(here, KILLED, "out"))
-        process.start()
-        # Some die before they have added anything, most in the middle of the work.
-        patience, more = time.monotonic() + moments.choice([0.3, 60, 60]), moments.randint(1, 900)
-        while process.is_alive() and time.monotonic() < patience:
-            if rows.exists() and rows.stat().st_size > before + more:
-                break
-            time.sleep(0.001)
-        process.kill()
-        process.join()
-    run_in(here, KILLED, "out")
-    run_in(here, KILLED, "whole")
-    assert by_cell("out") == by_cell("whole")
-
-
-def test_kill_at_twenty_moments(here):
-    kill_at(here, kills=20, seed=0)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", range(1, 6))
-def test_kill_at_a_hundred_moments(here, seed):
-    kill_at(here, kills=20, seed=seed)  # a run is done after about so many
 
 
 def test_two_processes_share_a_run(here):

@@ -12,7 +12,7 @@ from covshift.bench.results.over_time import errors_over_time
 from covshift.bench.results.store import Store
 from covshift.bench.run import run
 from covshift.bench.settings import Settings
-from covshift.bench.summary import table
+from covshift.bench.summary import answers, table
 from covshift.data import CLEAN, open_data
 from covshift.data.selection import choose
 from covshift.data.sequences import stream
@@ -112,6 +112,17 @@ def test_a_sequence_can_be_resumed_extended_and_shown(here):
             extend=True,
             progress=False,
         )
+
+
+@pytest.mark.parametrize(("sequence", "again"), [("fog/5:20,clean:30", False), ("fog/5:20,clean:31", True)])
+def test_a_sequence_keeps_answers_unless_it_shows_images_again(here, capsys, sequence, again):
+    store = run({**OPTIONS, "methods": "none", "sequence": sequence}, "out")
+    assert store.run.shows_images_again == again
+    assert ("so the answers to them are not kept" in capsys.readouterr().err) == again
+    assert store.answers().empty == again
+    if again:
+        with pytest.raises(CovshiftError, match="since its sequence shows images more than once"):
+            answers(Path("out"), "text")
 
 
 def test_a_row_whose_errors_over_time_do_not_add_up_is_refused(here):

@@ -66,7 +66,20 @@ def test_runs_side_by_side():
     measured = overview(runs, baseline_of(all_rows(none=30), "r18"))
     assert measured.columns[5:] == ("mCE none", "mCE partial", "mCE full", "Δ")
     assert values(measured, "a: 15 corruptions × 5, 100 images")[0][4:] == [200, 150, pytest.approx(133.333333)]
-    assert measured.notes == ("mCE: r18 = 100",)
+    assert measured.notes[0] == "mCE: r18 = 100"
+    assert "of independent images" in measured.notes[1]
+
+
+def test_networks_without_statistics_have_their_change_side_by_side():
+    methods = ("none", "full:anchored")
+    cells = [a_row(f"fog/3/{method}", wrong) for method, wrong in zip(methods, (60, 40), strict=True)]
+    settings = a_run(corruptions="fog", severities=3, clean=False, methods=methods)
+    table = overview({"a": (all_rows(), a_run(corruptions="test")), "vit": (cells, settings)})
+    assert table.columns == ("", "clean", "none", "partial", "full", "full:anchored", "Δ")
+    assert values(table, "vit: 1 corruption at severity 3, 100 images") == (
+        [None, 60, None, None, 40],
+        pytest.approx(-0.2),
+    )
 
 
 def test_what_has_changed_is_named():
@@ -109,7 +122,7 @@ def test_every_form_has_the_same_numbers():
     by_line = {line["line"]: line["values"]["full"]["value"] for line in lines}
     rows = list(csv.DictReader(io.StringIO(format_run_tables(found, "csv"))))
     assert {row["line"]: float(row["value"]) for row in rows if row["column"] == "full"} == by_line
-    assert "| fog | 60.0 | 45.0 | 40.0 | -20.0 |" in format_run_tables(found, "markdown")
+    assert "| fog | 60.0 | 45.0 | 40.0 | **-20.0** |" in format_run_tables(found, "markdown")
     with pytest.raises(CovshiftError, match="did you mean 'json'"):
         format_run_tables(found, "jsn")
 

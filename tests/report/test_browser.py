@@ -140,6 +140,26 @@ def test_nothing_is_cut_off_or_on_top_of_each_other(page, window, width):
     assert window.run("return document.documentElement.scrollWidth - document.documentElement.clientWidth") <= 0
 
 
+def test_what_can_be_scrolled_fades_at_its_end_and_takes_the_keyboard(page, window):
+    hints = """
+    document.querySelectorAll(".sheet details").forEach(each => { each.open = true; });
+    await new Promise(done => setTimeout(done, 300));
+    return [...document.querySelectorAll(".scroll")].map(each => [
+      each.scrollWidth - each.clientWidth > 1, each.classList.contains("more"), each.tabIndex === 0]);
+    """
+    window.open(page, 390)
+    found = window.run(f"return (async () => {{ {hints} }})()")
+    assert any(hidden for hidden, _, _ in found)
+    assert all(hidden == more == reached for hidden, more, reached in found)
+    scrolled = """
+    const place = document.querySelector("#table-overview .scroll");
+    place.scrollLeft = place.scrollWidth;
+    await new Promise(done => setTimeout(done, 300));
+    return place.classList.contains("more");
+    """
+    assert not window.run(f"return (async () => {{ {scrolled} }})()")
+
+
 def test_a_comparison_fits_a_phone(window, tmp_path):
     runs = [make_run(tmp_path / f"a-network-with-a-rather-long-name-{i}", corruptions="fog") for i in (1, 2)]
     window.open(report(runs, tmp_path / "out", compare=True, images=False, files=False), 390)

@@ -49,6 +49,7 @@ def test_pictures_are_drawn_and_nothing_is_loaded(page, window, width, dark):
     )
     assert len(shots) > 10
     assert all(drawn and wide >= 160 and re.search(r"answered .* adapted", alt) for drawn, wide, alt in shots)
+    assert window.run("return [...document.images].every(each => each.complete && each.naturalWidth && each.alt)")
     assert window.run("return document.documentElement.scrollWidth - document.documentElement.clientWidth") <= 0
 
 
@@ -61,6 +62,17 @@ def test_the_first_screen_has_the_verdict_the_figure_and_three_images(page, wind
     )
     assert len(tops) == 6
     assert max(tops) < 900
+
+
+def test_beside_a_low_figure_there_is_no_empty_area(page, window):
+    """Two corruptions make a low figure: the images stand below it, side by side."""
+    window.open(page, 1280)
+    boxes = window.run(
+        "return [document.querySelector('.lead > figure'), ...document.querySelectorAll('.lead .shot img')]"
+        ".map(each => { const box = each.getBoundingClientRect(); return [box.top, box.bottom]; })"
+    )
+    assert len({top for top, _ in boxes[1:]}) == 1
+    assert 0 < boxes[1][0] - boxes[0][1] < 60
 
 
 def test_a_bar_leads_to_its_gallery(page, window):
@@ -83,21 +95,50 @@ def test_a_bar_leads_to_its_gallery(page, window):
     assert window.run("return document.getElementById('gallery-one-fog').open")
 
 
+def press(window, key: str, code: int, **more: str) -> None:
+    for kind in ("keyDown", "keyUp"):
+        window.cdp("Input.dispatchKeyEvent", type=kind, key=key, code=key, windowsVirtualKeyCode=code, **more)
+
+
+def tab_until(window, script: str, wanted: str) -> list[str]:
+    """Press the tabulator until the script says so of the focused element, and return what it said on the way."""
+    seen: list[str] = []
+    while len(seen) < 80 and wanted not in seen:
+        press(window, "Tab", 9)
+        seen.append(window.run(f"const focused = document.activeElement; return {script}"))
+    assert seen[-1] == wanted
+    return seen
+
+
 def test_the_keyboard_reaches_links_and_galleries(page, window):
     window.open(page, 1280)
-    seen = []
-    for _ in range(60):
-        window.cdp("Input.dispatchKeyEvent", type="keyDown", key="Tab", code="Tab", windowsVirtualKeyCode=9)
-        window.cdp("Input.dispatchKeyEvent", type="keyUp", key="Tab", code="Tab", windowsVirtualKeyCode=9)
-        seen.append(window.run("const a = document.activeElement; return a.closest('.gallery')?.id || a.tagName"))
-        if seen[-1] == "gallery-one-fog":
-            break
+    seen = tab_until(window, "focused.closest('.gallery')?.id || focused.tagName", "gallery-one-fog")
     assert seen[0] == "A"
-    assert seen[-1] == "gallery-one-fog"
-    enter = {"key": "Enter", "code": "Enter", "windowsVirtualKeyCode": 13, "text": "\r"}
-    window.cdp("Input.dispatchKeyEvent", type="keyDown", **enter)
-    window.cdp("Input.dispatchKeyEvent", type="keyUp", **enter)
+    press(window, "Enter", 13, text="\r")
     assert window.run("return document.getElementById('gallery-one-fog').open")
+
+
+def test_the_keyboard_goes_from_the_figure_to_the_gallery_of_a_corruption(page, window):
+    window.open(page, 1280)
+    assert not window.run("return document.getElementById('gallery-one-fog').open")
+    tab_until(window, "focused.closest('.links') ? 'links' : ''", "links")
+    press(window, "Enter", 13, text="\r")
+    tab_until(window, "focused.getAttribute('href') || ''", "#gallery-one-fog")
+    press(window, "Enter", 13, text="\r")
+    assert window.run("return location.hash") == "#gallery-one-fog"
+    assert window.run("return document.getElementById('gallery-one-fog').open")
+    images = "#gallery-one-fog > details[open] img"
+    assert window.run(f"return [...document.querySelectorAll('{images}')].some(each => each.checkVisibility())")
+
+
+def test_print_shows_pictures_and_no_links(page, window):
+    window.open(page, 1280)
+    window.cdp("Emulation.setEmulatedMedia", media="print")
+    visible = "return [...document.querySelectorAll(arguments[0])].filter(each => each.checkVisibility()).length"
+    assert window.run(visible, ".lead .shot img") == 3
+    assert window.run(visible, ".gallery[open] .shot img") > 3
+    assert [window.run(visible, name) for name in ("nav", ".links", ".save", ".gallery:not([open])")] == [0, 0, 0, 0]
+    window.cdp("Emulation.setEmulatedMedia", media="")
 
 
 def test_one_run_takes_at_most_twelve_sheets_of_paper(page, window):

@@ -192,6 +192,20 @@ def test_networks_without_statistics_that_were_anchored_have_columns_and_lines(t
     assert not gn.adaptable
     assert lines["resnet20"]["GN, adapted"].text == f"{100 * gn.mean('full:anchored').value:.1f}"
     assert lines["vit_b_16"]["LN, adapted"].text
+    assert re.search(r"\. Anchored full adaptation gives back \d", overview.sentence(gn))
+    found = overview.section([*plain, *others])
+    assert found.parts[0].columns == ("model", "clean", "none", "partial", "full", "full:anchored", "Δ", "N")
+    assert {row["method"] for row in found.parts[1].rows} == {"none", "partial", "full", "full:anchored"}
+    gaps = [part for part in found.parts if isinstance(part, Gap)]
+    assert [(gap.reason, gap.command) for gap in gaps] == [
+        (
+            "the networks hold no statistics (f)",
+            f"covshift bench run --out {tmp_path / 'f'} --extend --methods full:anchored",
+        )
+    ]
+    alone = overview.section([gn])
+    assert alone.parts[0].columns == ("model", "clean", "none", "full:anchored", "Δ")
+    assert "(none), normalised to clean images that were measured (full:anchored). Δ" in alone.text
 
 
 @pytest.mark.parametrize(

@@ -314,7 +314,7 @@ def test_what_is_not_registered_here_is_in_tables_and_report(with_plugin, tmp_pa
     assert line[1] == f"{by_hand(with_plugin, 'none', ['my_rain']):.1f}"
     assert line[2] == f"{by_hand(with_plugin, 'my_method:strength=2', ['my_rain']):.1f}"
     assert "my_method:strength=2" in [line[1] for line in page.tables["methods"]]
-    assert "My_method:strength=2 gives back" in (tmp_path / "README.md").read_text().replace("\\", "")
+    assert "The method my_method:strength=2 gives back" in (tmp_path / "README.md").read_text().replace("\\", "")
     rows = (tmp_path / "out" / "figures" / "distance-own.csv").read_text()
     assert re.search(r"my rain,registered,3,test", rows)
     both = written([with_plugin, make_run(tmp_path / "b", **SMALL)], tmp_path / "two", compare=True)

@@ -2,6 +2,7 @@
 
 import re
 from pathlib import Path
+from runpy import run_path
 
 import pytest
 
@@ -19,6 +20,11 @@ NETWORKS = {"ResNet-20": "resnet20", "ResNet-20, AugMix": "resnet20-augmix"}
 @pytest.mark.parametrize("page", [RESULTS / "README.md", RESULTS.parent / "docs" / "results" / "all.md"])
 def test_what_is_written_is_what_the_rows_say(page):
     assert page.read_text() == written_readme([RESULTS]), "make results writes it again"
+
+
+def test_the_page_on_claims_is_what_the_rows_say():
+    page = RESULTS.parent / "docs" / "claims.md"
+    assert page.read_text() == run_path(str(page.with_suffix(".py")))["written"](), "make results writes it again"
 
 
 @pytest.mark.skipif(not (RESULTS / "resnet20-augmix").exists(), reason="there are no results yet")

@@ -44,7 +44,9 @@ def make_stream(folder: Path, order: str = "shuffled") -> Path:
 
 def test_the_error_over_time_is_that_of_the_rows(tmp_path):
     (section,) = sections(gather([make_stream(tmp_path / "drive")]).results)
-    (figure,) = section.parts
+    figure, table = section.parts
+    for place, errors in enumerate(ERRORS.values(), 1):
+        assert table.lines[0][place].value == pytest.approx(sum(errors) / 210)
     points = {(row["method"], row["images"]): row["error"] for row in figure.rows}
     sizes, middles = (50, 50, 50, 20, 40), (25, 75, 125, 160, 190)
     for method, errors in ERRORS.items():
@@ -86,6 +88,12 @@ def test_methods_by_order(tmp_path):
         assert [cell.value for cell in line[1:3]] == [result.mean(line[0].text).value for result in found]
 
 
+def test_two_streams_are_compared(tmp_path):
+    runs = [make_stream(tmp_path / name) for name in ("drive", "again")]
+    text = report(runs, tmp_path / "out", compare=True, images=False, files=False).read_text()
+    assert "whole stream" in text.partition('id="compare"')[2].partition("</section>")[0]
+
+
 def test_a_page_of_sequences_alone_and_beside_others(tmp_path):
     drive, plain = (
         make_stream(tmp_path / "drive", "runs:20"),
@@ -96,6 +104,8 @@ def test_a_page_of_sequences_alone_and_beside_others(tmp_path):
     for page in (alone, both):
         assert "Error over time of drive" in page
         assert 'id="streams"' in page
+        assert "of the images of its stream" in page
+    assert alone.index('data-spec="spec-streams-drive"') < alone.index("<main>")
     assert 'id="batches"' not in alone
     shuffled = report([plain], tmp_path / "none", images=False, files=False).read_text()
     assert 'id="streams"' not in shuffled

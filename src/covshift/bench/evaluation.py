@@ -15,7 +15,7 @@ from covshift.bench.results.answers import Answers, in_steps
 from covshift.core.calling import device_of, logits_of
 from covshift.core.estimate import estimate
 from covshift.core.source import Source
-from covshift.core.statistics import Statistics
+from covshift.core.statistics import Prior, Statistics
 from covshift.data.selection import ConditionImages, ImageBatch, Truth
 from covshift.models import Model
 from covshift.support.classes import restrict
@@ -194,12 +194,12 @@ class Evaluation:
                 folded = self._subject.folded(images, as_it_came=as_it_came)
             self._score.add(batch.truth, folded(images))
 
-    def run_whole(self, batches: Iterator[ImageBatch], prior: float, *, anchored: bool = False) -> Statistics:
+    def run_whole(self, batches: Iterator[ImageBatch], prior: Prior, *, anchored: bool = False) -> Statistics:
         """Show batches to the model as one statistical batch, and return its statistics.
 
         Args:
             batches: the images.
-            prior: N, the number of images that the source counts for.
+            prior: N, the number of images that the source counts for; where anchored also "auto".
             anchored: whether to correct to the measured source.
         """
         return self._estimate(batches, prior, self._score.add, self.source if anchored else None)
@@ -223,7 +223,7 @@ class Evaluation:
     def _estimate(
         self,
         batches: Iterator[ImageBatch],
-        prior: float,
+        prior: Prior,
         collect: Callable[[Truth, Tensor, int], None],
         source: Source | None = None,
     ) -> Statistics:

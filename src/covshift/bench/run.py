@@ -84,6 +84,8 @@ def run(
         model.module.to(choose_device(own_device(settings.device)))
         source = source_of(settings, model, data, out)
         description = describe(settings, model, data, source)
+        if settings.answers and description.shows_images_again:
+            screen.say("note: the sequence shows images more than once, so the answers to them are not kept")
         if where.engine == "ray":
             from covshift.bench.engines.ray import RayEngine, cluster
 

@@ -24,13 +24,19 @@ def table(folder: Path, form: str, baseline: Path | None = None) -> str:
         baseline: the folder of a run to measure mCE against, in AlexNet's place.
     """
     runs, yardstick = open_runs(folder), read_baseline(baseline) if baseline else None
-    errors = {name: ImageErrors(store.book, store.rows()) for name, store in runs.items()}
+    errors, notes = {}, []
+    for name, store in runs.items():
+        if problem := store.book.problem(store.rows()):
+            notes.append(f"{f'{name}: ' if name else ''}answers are left out: {problem}")
+        else:
+            errors[name] = ImageErrors(store.book, store.rows())
     if len(runs) > 1:
-        return format_run_tables(
-            [overview({name: (store.rows(), store.run) for name, store in runs.items()}, yardstick, errors)], form
-        )
-    ((name, store),) = runs.items()
-    return format_run_tables(tables(store.rows(), store.run, yardstick, errors[name]), form)
+        made = [overview({name: (store.rows(), store.run) for name, store in runs.items()}, yardstick, errors)]
+    else:
+        ((name, store),) = runs.items()
+        made = tables(store.rows(), store.run, yardstick, errors.get(name))
+    first, *others = made
+    return format_run_tables([first._replace(notes=(*first.notes, *notes)), *others], form)
 
 
 def rows(folder: Path) -> str:
@@ -46,7 +52,12 @@ def answers(
     methods: Sequence[str] = (),
 ) -> str:
     """Return the answers of a run to each image, as `text`, `csv` or `json` lines; see `Store.answers`."""
-    frame = Store(folder).answers(corruptions or None, severities or None, methods or None)
+    store = Store(folder)
+    frame = store.answers(corruptions or None, severities or None, methods or None)
+    if frame.empty and store.run.shows_images_again:
+        raise CovshiftError(
+            f"{folder} keeps no answers, since its sequence shows images more than once; its rows have errors over time"
+        )
     if frame.empty:
         raise CovshiftError(
             f"{folder} has no answers there: it was run without them, or its rows were copied without {FILE}; run it "

@@ -27,10 +27,11 @@ from covshift.report.sections import (
     overview,
     streams,
 )
-from covshift.report.sections.gallery import Galleries, galleries
+from covshift.report.sections.gallery import NONE_SHOWN, Galleries, galleries
 from covshift.report.sections.samples import Samples, samples
 from covshift.support.errors import CovshiftError, plural
 from covshift.support.files import replacing
+from covshift.support.plugins import load_plugins
 
 
 def report(
@@ -43,6 +44,7 @@ def report(
     files: bool = True,
     readme: str | os.PathLike[str] | None = None,
     measure_images: int | None = None,
+    plugins: Sequence[str] = (),
     progress: bool = True,
     notify: Callable[[str], None] = lambda note: None,
 ) -> Path:
@@ -58,6 +60,7 @@ def report(
         readme: a Markdown file to write the summary and the tables to.
         measure_images: the number of images on which to measure first how far the conditions of each run are from the
             source; the measurements are kept in its folder. By default those that are kept there are shown.
+        plugins: Python modules that register the user's own corruptions, which images are shown in.
         progress: whether to show progress while measuring.
         notify: called with each note on what was left out, and why; the page has these notes, too.
 
@@ -67,12 +70,15 @@ def report(
     check_installed()
     if not runs:
         raise CovshiftError("expected one run folder or more, got none")
+    load_plugins(plugins)
     gathered = gather([Path(run) for run in runs], read_baseline(Path(baseline)) if baseline else None)
     shifts = _shifts(gathered.results, measure_images, progress=progress)
-    notes = (*gathered.notes, *shifts.notes)
-    options = {"--out": out, "--baseline": baseline, "--readme": readme}
+    shots = galleries(gathered.results) if images else NONE_SHOWN
+    notes = (*gathered.notes, *shifts.notes, *shots.notes)
+    options = {"--out": out, "--baseline": baseline, "--readme": readme, "--plugin": ",".join(plugins) or None}
     command = _measuring_command(runs, options, compare)
-    content = [*(_compared(gathered) if compare else ()), *sections(gathered.results, shifts.measured, command)]
+    content = [*(_compared(gathered) if compare else ())]
+    content += sections(gathered.results, shifts.measured, command, shots)
     for note in notes:
         notify(note)
     if readme is not None:
@@ -80,9 +86,8 @@ def report(
     if files:
         write_files(content, Path(out))
     pictures = samples(gathered.results) if images else Samples((), "they were not requested")
-    shots = galleries(gathered.results) if images else Galleries(())
     index = Path(out) / "index.html"
-    text = page(_title(gathered), gathered.results, content, pictures, shots, (*notes, *shots.notes))
+    text = page(_title(gathered), gathered.results, content, pictures, shots, notes)
     _write(index, text)
     return index
 
@@ -143,7 +148,10 @@ def _write(file: Path, text: str) -> None:
 
 
 def sections(
-    results: Sequence[Result], shifts: Mapping[str, Shift] | None = None, measuring: str = distances.MEASURE
+    results: Sequence[Result],
+    shifts: Mapping[str, Shift] | None = None,
+    measuring: str = distances.MEASURE,
+    shots: Galleries = NONE_SHOWN,
 ) -> list[Section]:
     """Return all sections on these results, in the order in which the page shows them.
 
@@ -153,6 +161,7 @@ def sections(
         results: what the sections are about.
         shifts: the measurements of those that were measured, by name.
         measuring: the command that measures the others.
+        shots: the galleries that bars lead to.
     """
     through = streams.sections(results)
     results = [result for result in results if not result.run.settings.sequence]
@@ -161,7 +170,7 @@ def sections(
     measured, by = shifts or {}, criterion(results)
     return [
         overview.section(results),
-        by_corruption.section(results),
+        by_corruption.section(results, shots),
         by_class.section(results),
         batches.section(results, by),
         *through,

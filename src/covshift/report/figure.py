@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from covshift.bench.methods import FULL, NONE, PARTIAL
@@ -84,6 +85,7 @@ class Figure(NamedTuple):
         spec: the Vega-Lite specification; colours of text are `currentColor`, and the width may be "container".
         rows: the data behind it.
         wide: whether it takes a whole line of the page.
+        links: the anchors on the page that its marks lead to, by their names, for readers without a mouse.
     """
 
     name: str
@@ -92,6 +94,7 @@ class Figure(NamedTuple):
     spec: Spec
     rows: tuple[Datum, ...]
     wide: bool = False
+    links: Mapping[str, str] = MappingProxyType({})
 
     def as_csv(self) -> str:
         """Return the data behind the chart, for a file that a spreadsheet may open."""
@@ -126,8 +129,9 @@ def figure(
     rows: Sequence[Datum],
     *,
     wide: bool = False,
+    links: Mapping[str, str] = MappingProxyType({}),
 ) -> Figure:
-    """Return a figure of an altair chart."""
+    """Return a figure of an altair chart; see `Figure`."""
     import altair
 
     with altair.data_transformers.enable("default", max_rows=None):
@@ -135,7 +139,7 @@ def figure(
     spec["config"] = _CONFIG
     if spec.get("width") == "container":
         spec["autosize"] = {"type": "fit-x", "contains": "padding"}
-    return Figure(name, title, caption, spec, tuple(rows), wide)
+    return Figure(name, title, caption, spec, tuple(rows), wide, links)
 
 
 def in_percent(rate: Rate) -> dict[str, float]:

@@ -7,11 +7,12 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
-from covshift.bench.methods import ANCHORED, FULL, NONE, PARTIAL, SCENARIOS, BatchMethod, Prior, stored_method
+from covshift.bench.methods import NONE, PARTIAL, SCENARIOS, BatchMethod, Prior, foremost, stored_method
 from covshift.bench.results.book import AnswerBook
-from covshift.bench.results.difference import Difference, difference, mean_difference
+from covshift.bench.results.changes import Change, change_of
+from covshift.bench.results.difference import Difference
 from covshift.bench.results.metrics import AS_PUBLISHED, Baseline, Rate, mce, mean_rate, rate
-from covshift.bench.results.paired import ImageErrors, Weights, change, evenly, mce_weights
+from covshift.bench.results.paired import ImageErrors, Weights, evenly, mce_weights
 from covshift.bench.results.store import Row, Run, Store
 from covshift.bench.results.table import CorruptionGroups, grouped
 from covshift.bench.suite import run_folders
@@ -31,7 +32,7 @@ class Result:
         run: the settings of the run, and what else its rows depend on.
         rows: the finished cells.
         yardstick: the baseline of mCE; None where mCE means nothing.
-        book: the answers to each image, as far as they were kept.
+        book: the answers to each image, as far as they were kept; None where there are none, or damaged ones.
     """
 
     name: str
@@ -44,8 +45,7 @@ class Result:
     @cached_property
     def errors(self) -> ImageErrors | None:
         """The errors image by image; None where no answers were kept."""
-        kept = self.book is not None and any(row.answers for row in self.rows) and self.book.images is not None
-        return ImageErrors(self.book, self.rows) if kept and self.book else None
+        return ImageErrors(self.book, self.rows) if self.book and self.book.images else None
 
     @cached_property
     def class_names(self) -> tuple[str, ...]:
@@ -87,6 +87,13 @@ class Result:
         begun = [each for each in done if each]
         return tuple(c for c in self.planned if begun and all(c in each for each in begun))
 
+    @property
+    def judged(self) -> tuple[Condition, ...]:
+        """The conditions that the model is judged by: `shared`, or the images as they are, or the whole sequence."""
+        if self.run.settings.sequence:
+            return (SEQUENCE,)
+        return (CLEAN,) if self.natural else self.shared
+
     @cached_property
     def left(self) -> int:
         """The number of cells that are not done yet."""
@@ -114,17 +121,12 @@ class Result:
 
     @cached_property
     def adapted(self) -> str | None:
-        """The method that stands for adaptation in the `shared` conditions."""
-        return self.adapted_in(self.shared)
+        """The method that stands for adaptation in the conditions that the model is judged by."""
+        return self.adapted_in(self.judged)
 
     def adapted_in(self, conditions: Sequence[Condition]) -> str | None:
-        """Return the method that stands for adaptation: full, else partial, else the last one that adapts.
-
-        An anchored one stands for it where there is no other of its kind.
-        """
-        usable = [name for name in self.methods if stored_method(name).repairs and self.mean(name, conditions)]
-        first = (FULL, f"{FULL}:{ANCHORED}", PARTIAL, f"{PARTIAL}:{ANCHORED}")
-        return next((name for name in first if name in usable), usable[-1] if usable else None)
+        """Return the method that stands for adaptation among those that were run in all of these conditions."""
+        return foremost(name for name in self.methods if self.mean(name, conditions))
 
     @property
     def adaptable(self) -> bool:
@@ -134,7 +136,11 @@ class Result:
     @cached_property
     def prior(self) -> Prior | None:
         """The prior N of partial adaptation."""
-        return next((row.prior for row in self.rows if row.method == PARTIAL), None)
+        return self.prior_of(PARTIAL)
+
+    def prior_of(self, method: str) -> Prior | None:
+        """Return the prior N that a method was run with."""
+        return next((row.prior for row in self.rows if row.method == method), None)
 
     def rate(self, method: str, condition: Condition = CLEAN, *, top5: bool = False) -> Rate | None:
         """Return the error of a method in a condition."""
@@ -152,32 +158,32 @@ class Result:
         """Return the mean error of a method over the severities of a corruption."""
         return self.mean(method, [Condition(corruption, severity) for severity in self.run.settings.severities])
 
-    def gain(self, method: str, conditions: Sequence[Condition] | None = None) -> Difference | None:
+    def gain(
+        self, method: str, conditions: Sequence[Condition] | None = None, *, against: str = NONE
+    ) -> Difference | None:
         """Return by how much a method changes the mean error over conditions, by default `shared`.
 
         On the same images, by a paired interval where the answers were kept; see `paired`.
         """
         wanted = self.shared if conditions is None else conditions
-        pairs = [(self.rate(NONE, condition), self.rate(method, condition)) for condition in wanted]
-        differences = [difference(before, after) for before, after in pairs if before and after]
-        if not differences or len(differences) < len(wanted):
-            return None
-        return self._changed(method, evenly(wanted)) or mean_difference(differences)
+        changed = self._changed((against, method), evenly(wanted))
+        return changed.difference if changed else None
 
-    def _changed(self, method: str, weights: Weights) -> Difference | None:
-        return change((self.errors, NONE), (self.errors, method), weights) if self.errors else None
+    def _changed(self, methods: tuple[str, str], weights: Weights) -> Change | None:
+        return change_of(methods, weights, self.rate, self.errors)
 
     @cached_property
     def paired(self) -> bool:
         """Whether the answers of none and of the method that stands for adaptation were kept."""
-        return self.adapted is not None and self._changed(self.adapted, evenly(self.shared)) is not None
+        changed = self._changed((NONE, self.adapted), evenly(self.shared)) if self.adapted else None
+        return changed is not None and changed.paired
 
     def mce_gain(self, method: str) -> Difference | None:
-        """Return by how much a method changes mCE; without answers, an interval of no width."""
-        before, after = self.mce(NONE), self.mce(method)
-        if before is None or after is None or self.yardstick is None:
+        """Return by how much a method changes mCE."""
+        if self.mce(NONE) is None or self.mce(method) is None or self.yardstick is None:
             return None
-        return self._changed(method, mce_weights(self.yardstick)) or Difference(*[after - before] * 3)
+        changed = self._changed((NONE, method), mce_weights(self.yardstick))
+        return changed.difference if changed else None
 
     def mce(self, method: str) -> float | None:
         """Return the mean corruption error of a method, which is 1 for the yardstick."""
@@ -240,8 +246,11 @@ def gather(paths: Iterable[Path], baseline: Baseline | None = None) -> Gathered:
     labels = _labels([store.folder for store in stores])
     results = []
     for store, label in zip(stores, labels, strict=True):
-        yardstick = baseline or (AS_PUBLISHED if store.run.imagenet else None)
-        results.append(Result(label, store.folder, store.run, tuple(store.rows()), yardstick, store.book))
+        rows, yardstick = tuple(store.rows()), baseline or (AS_PUBLISHED if store.run.imagenet else None)
+        if problem := store.book.problem(rows):
+            notes.append(f"{label} is shown without its answers: {problem}")
+        usable = any(row.answers for row in rows) and problem is None
+        results.append(Result(label, store.folder, store.run, rows, yardstick, store.book if usable else None))
     return Gathered(tuple(results), tuple(notes))
 
 

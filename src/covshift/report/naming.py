@@ -2,6 +2,7 @@
 
 import re
 
+from covshift.bench.methods import ANCHORED, FULL, PARTIAL
 from covshift.report.gather import Result
 
 NORMS = {"batch": "BN", "group": "GN", "layer": "LN", "instance": "IN", "fixup": "Fixup"}
@@ -13,9 +14,32 @@ WITHOUT = ("GN", "LN", "Fixup")
 _NORM_WORDS = r"([-_.]|(?<=\d))(gn|group_?norm)(?![a-z])|[-_.]?fixup"
 
 
+_METHODS = {
+    FULL: "full adaptation",
+    PARTIAL: "partial adaptation",
+    f"{FULL}:{ANCHORED}": "anchored full adaptation",
+    f"{PARTIAL}:{ANCHORED}": "anchored partial adaptation",
+}
+
+
+def method_words(method: str) -> str:
+    """Return a method as a sentence names it.
+
+    >>> method_words("full:anchored"), method_words("batch:n=8,N=0")
+    ('anchored full adaptation', 'the method batch:n=8,N=0')
+    """
+    return _METHODS.get(method, f"the method {method}")
+
+
 def file_name(result: Result) -> str:
     """Return the result's name, fit for a file; different names stay different."""
     return re.sub(r"[^\w.-]", lambda odd: "-" if odd[0] == "/" else f"-{ord(odd[0]):x}-", result.name)
+
+
+def class_name(result: Result, label: int) -> str:
+    """Return the name of a class, as far as the run kept it with its answers, or its number."""
+    known = result.class_names
+    return known[label] if label < len(known) and known[label] else f"class {label}"
 
 
 def model_name(result: Result) -> str:

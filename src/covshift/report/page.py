@@ -15,10 +15,12 @@ from covshift.report.recommendation import recommendation
 from covshift.report.sections.gallery import Galleries
 from covshift.report.sections.overview import sentence
 from covshift.report.sections.samples import Samples
+from covshift.report.sections.shots import Shot
 from covshift.support.tables import Table
 from covshift.support.writers import FILES, as_html
 
 _HERE = Path(__file__).parent
+_LOW = 320  # px of a figure, beside which three images would stick out
 _KINDS = {"csv": "text/csv", "md": "text/markdown", "tex": "text/x-tex"}
 
 
@@ -41,7 +43,6 @@ def page(
     import jinja2
 
     lead = _lead(results, sections)
-
     environment = jinja2.Environment(autoescape=True, trim_blocks=True, undefined=jinja2.StrictUndefined)
     environment.filters |= {"kind": _kind, "table": as_html, "json": _json}
     environment.globals |= {"downloads": downloads}
@@ -54,7 +55,8 @@ def page(
         sentences=[(result.name, sentence(result)) for result in results],
         advice=[(result.name, advice) for result in results if (advice := recommendation(result)) is not None],
         lead=lead,
-        first=next((shots for gallery in galleries.galleries if (shots := gallery.first())), []),
+        lead_is_low=lead is None or _height(lead) < _LOW,
+        first=_first(galleries, named=len(results) > 1),
         sections=_drawn(sections, lead),
         missing=_missing(sections),
         samples=samples,
@@ -67,9 +69,24 @@ def page(
 
 def _lead(results: Sequence[Result], sections: Sequence[Section]) -> Figure | None:
     """Return the figure of the first screen: the errors by corruption of one model, or those of all models."""
-    wanted = "corruptions" if len(results) == 1 else "overview"
-    parts = [part for section in sections if section.name == wanted for part in section.parts]
+    wanted = ("corruptions", "streams") if len(results) == 1 else ("overview", "streams")
+    parts = [part for name in wanted for section in sections if section.name == name for part in section.parts]
     return next((part for part in parts if isinstance(part, Figure)), None)
+
+
+def _height(figure: Figure) -> float:
+    """Return the height of a figure in px; 0 where it depends on what is drawn."""
+    height = figure.spec.get("height")
+    return height if isinstance(height, int | float) else 0
+
+
+def _first(galleries: Galleries, *, named: bool) -> list[tuple[str, Shot]]:
+    """Return the images of the first screen, each with what it shows: of which model, too, where there are several."""
+    for gallery in galleries.galleries:
+        if shots := gallery.first():
+            model = f"{gallery.name}, " if named else ""
+            return [(f"{model}{kind}: {condition}", shot) for kind, condition, shot in shots]
+    return []
 
 
 def _drawn(sections: Sequence[Section], lead: Figure | None) -> list[Section]:
@@ -151,7 +168,7 @@ def _download(name: str, text: str) -> Download:
 
 
 def _kind(part: Part) -> str:
-    return "figure" if isinstance(part, Figure) else "gap" if isinstance(part, Gap) else "table"
+    return "figure" if isinstance(part, Figure) else "table"
 
 
 def _json(value: Any) -> str:

@@ -1,12 +1,12 @@
 """What to do with a model, from what was measured: whether to adapt, how, and from how many images on."""
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
-from covshift.bench.methods import FULL, NONE, PARTIAL, stored_method, value_text
+from covshift.bench.methods import FULL, NONE, BatchMethod, stored_method, value_text
 from covshift.bench.results.difference import Difference
-from covshift.data.condition import CLEAN, Condition
+from covshift.data.condition import CLEAN
 from covshift.report.gather import Result
+from covshift.report.naming import method_words
 from covshift.support.tables import bound, signed
 
 
@@ -19,56 +19,62 @@ class Candidate(NamedTuple):
 
 
 def recommendation(result: Result) -> str | None:
-    """Return what to do, with its evidence; None where the run does not show it."""
-    conditions = (CLEAN,) if result.natural else result.shared
-    candidates = [each for name in result.methods if (each := _candidate(result, name, conditions)) is not None]
-    if not candidates:
+    """Return what to do, with its evidence; None where the run does not show it.
+
+    It speaks of the method that the verdict is about, or says that another one is better.
+    """
+    candidates = [each for name in result.methods if (each := _candidate(result, name)) is not None]
+    usual = next((each for each in candidates if each.method == result.adapted), None)
+    if usual is None:
         return None
-    best = min(candidates, key=lambda each: each.gain.value)
-    if not best.gain.high < 0:
-        how = "changes the error by no more than chance" if best.gain.low <= 0 else "makes it worse"
-        return (
-            f"Leave the model as it is: {_words(result, best)} does best of what was tried, and {how} {_range(best)}."
-        )
-    text = f"Adapt the model by {_words(result, best)}: {_points(best)}"
-    early = [each for each in candidates if each.gain.high < 0 and each.images < best.images]
+    helpful = [each for each in candidates if each.gain.high < 0]
+    if not helpful:
+        worse = all(each.gain.low > 0 for each in candidates)
+        what = "makes the error larger" if worse else "lowers the error by more than chance"
+        who = "all that was tried" if worse else "nothing that was tried"
+        return f"Leave the model as it is: {who} {what}; {_words(result, usual)}: {_change(usual.gain)}."
+    best = min(helpful, key=lambda each: each.gain.value)
+    lead = result.gain(best.method, result.judged, against=usual.method) if best is not usual else None
+    better = usual not in helpful or (lead is not None and lead.high < 0)
+    chosen = best if better else usual
+    text = f"Adapt the model with {_words(result, chosen)}: {_change(chosen.gain)}."
+    if lead is not None and better:
+        text += f" Against {method_words(usual.method)}, that is {_change(lead)}."
+    early = [each for each in helpful if each.images < chosen.images]
     if early:
         first = min(early, key=lambda each: (each.images, each.gain.value))
-        text += f"; from {first.images} images on, by {_words(result, first)}: {_points(first)}"
-    return f"{text}.{_on_clean(result, best.method)}"
+        text += f" With fewer images, from {first.images} on, use {_words(result, first)}: {_change(first.gain)}."
+    return f"{text}{_on_clean(result, chosen.method)}"
 
 
-def _candidate(result: Result, name: str, conditions: Sequence[Condition]) -> Candidate | None:
-    method = stored_method(name)
-    gain = result.gain(name, conditions) if method.repairs else None
+def _candidate(result: Result, name: str) -> Candidate | None:
+    gain = result.gain(name, result.judged) if stored_method(name).repairs else None
     row = next(iter(result.table[name].values()))
     return Candidate(name, row.n or row.images, gain) if gain else None
 
 
 def _words(result: Result, candidate: Candidate) -> str:
     """Return a method as a reader would set it up."""
-    if candidate.method == FULL:
-        return f"the statistics of all images of a condition (full, here {candidate.images} images)"
-    if candidate.method == PARTIAL and result.prior is not None:
-        return f"those of every {candidate.images} images with N = {value_text(result.prior)} (partial)"
-    return f"the method {candidate.method}"
+    words, method = method_words(candidate.method), stored_method(candidate.method)
+    if method.word == FULL:
+        extent = "the whole stream" if result.run.settings.sequence else "a condition"
+        return f"{words}, by the statistics of all images of {extent} (here {candidate.images})"
+    if isinstance(method, BatchMethod):
+        prior = result.prior_of(candidate.method)
+        return f"{words}, by the statistics of every {candidate.images} images with a prior of N = {value_text(prior)}"
+    return words
 
 
-def _points(candidate: Candidate) -> str:
-    return f"{signed(candidate.gain.value)} points {_range(candidate)}"
-
-
-def _range(candidate: Candidate) -> str:
-    return f"(95 % interval {bound(candidate.gain.low)} to {bound(candidate.gain.high)})"
+def _change(gain: Difference) -> str:
+    return f"{signed(gain.value)} points (95 % interval {bound(gain.low)} to {bound(gain.high)})"
 
 
 def _on_clean(result: Result, method: str) -> str:
     """Return what adapting costs where there is no shift."""
-    if result.natural or NONE not in result.table:
-        return ""
-    gain = result.gain(method, (CLEAN,))
+    gain = result.gain(method, (CLEAN,)) if result.judged != (CLEAN,) and NONE in result.table else None
     if gain is None:
         return ""
+    words = method_words(method)
     if gain.low > 0:
-        return f" On clean images it costs {signed(gain.value)} points: adapt only where there is a shift."
-    return f" On clean images it changes the error by {signed(gain.value)} points."
+        return f" On clean images {words} costs {_change(gain)}: adapt only where there is a shift."
+    return f" On clean images {words} changes the error by {_change(gain)}."

@@ -108,7 +108,7 @@ class Engine(ABC):
                 if cell.name not in done and tried[0] in rows:
                     copied = {"cell": cell.name, "method": method.name, "seconds": 0.0}
                     row = rows[tried[0]]
-                    self._add(Finished(row.model_copy(update=copied), self._store.book.of(row)))
+                    self._add(Finished(row.model_copy(update=copied), self._store.kept(row)))
 
 
 def check_chosen(rows: Sequence[Row], methods: set[str], prior: Prior) -> None:

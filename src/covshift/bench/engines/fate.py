@@ -27,12 +27,14 @@ def kill(name):
     finally:
         os.close(process)
 sys.stdin.read()
-for _ in range(50):  # one may start another while this looks
-    found = False
+looks = 5  # one may start another while this looks, and has no environment for a moment
+for _ in range(50):
     for name in filter(str.isdigit, os.listdir("/proc")):
         with suppress(OSError):
-            found |= kill(name)
-    if not found:
+            if kill(name):
+                looks = 5
+    looks -= 1
+    if not looks:
         break
     time.sleep(0.1)
 """

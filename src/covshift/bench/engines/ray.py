@@ -30,6 +30,7 @@ _ENVIRONMENT = {
     "RAY_USAGE_STATS_ENABLED": "0",  # nothing is reported to anybody
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # what Ray will do anyway, without a warning
     "RAY_worker_niceness": "0",  # as the local engine, and not behind all else that runs on this machine
+    "SPT_NOENV": "1",  # a process that renames itself keeps its environment, by which `sharing_fate` finds it
 }
 """The environment variables that Ray reads when it is imported and when it is started on this machine."""
 

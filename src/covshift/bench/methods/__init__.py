@@ -1,6 +1,6 @@
 """The methods that a benchmark compares, and how they are written."""
 
-from covshift.bench.methods.base import ANCHORED, Method, Prior, value_text
+from covshift.bench.methods.base import ANCHORED, Method, value_text
 from covshift.bench.methods.batches import BatchMethod, Full, Partial, batch, grid
 from covshift.bench.methods.names import (
     FULL,
@@ -16,9 +16,10 @@ from covshift.bench.methods.names import (
 )
 from covshift.bench.methods.plain import NoAdaptation
 from covshift.bench.methods.policies import PolicyMethod, StreamMethod
-from covshift.bench.methods.registry import methods, parse_method, parse_methods, register, stored_method
+from covshift.bench.methods.registry import foremost, methods, parse_method, parse_methods, register, stored_method
 from covshift.bench.methods.reverse import Reverse
 from covshift.bench.methods.rivals import RivalMethod
+from covshift.core.statistics import Prior
 
 __all__ = [
     "ANCHORED",
@@ -43,6 +44,7 @@ __all__ = [
     "RivalMethod",
     "StreamMethod",
     "batch",
+    "foremost",
     "grid",
     "methods",
     "parse_method",

@@ -5,14 +5,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from inspect import get_annotations
-from typing import Any, ClassVar, Literal, Self, get_args, get_type_hints
+from typing import Any, ClassVar, Self, get_args, get_type_hints
 
 from covshift.bench.evaluation import Evaluation
+from covshift.core.statistics import Prior
 from covshift.data.selection import ConditionImages
 from covshift.support.errors import CovshiftError
-
-Prior = float | Literal["auto"]
-"""N, how many images the source statistics count for; "auto" where each layer weighs what it sees by itself."""
 
 EXAMPLE = "batch:n=8,N=16"
 ANCHORED = "anchored"

@@ -5,10 +5,11 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, Self
 
 from covshift.bench.evaluation import Evaluation
-from covshift.bench.methods.base import EXAMPLE, Method, Prior
+from covshift.bench.methods.base import EXAMPLE, Method
 from covshift.bench.methods.names import GRID_IMAGES, GRID_PRIORS, PARTIAL_IMAGES, PARTIAL_PRIOR
 from covshift.core.adapter import adapt
 from covshift.core.policies import Batch
+from covshift.core.statistics import Prior
 from covshift.support.errors import CovshiftError
 
 
@@ -85,7 +86,10 @@ class Partial(BatchMethod):
 
 @dataclass(frozen=True)
 class Full(Method):
-    """The paper's full adaptation: statistics of the whole condition."""
+    """The paper's full adaptation: statistics of the whole condition.
+
+    Where it is anchored, every place goes as far as chance does not explain.
+    """
 
     can_be_anchored: ClassVar[bool] = True
 
@@ -98,9 +102,11 @@ class Full(Method):
 
     def run(self, on: Evaluation) -> None:
         """Adapt to all images of the condition as one statistical batch."""
-        target = on.run_whole(on.images.batches(on.batch_size), 0, anchored=self.anchored)
-        if not self.anchored:
-            on.target = target
+        batches = on.images.batches(on.batch_size)
+        if self.anchored:
+            on.run_whole(batches, "auto", anchored=True)
+        else:
+            on.target = on.run_whole(batches, 0)
 
 
 def batch(n: int, prior: Prior) -> BatchMethod:

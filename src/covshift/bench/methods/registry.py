@@ -1,7 +1,7 @@
 """The methods of the benchmark by name: those that come with covshift, and `register`, which adds a user's own."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar, overload
@@ -153,6 +153,19 @@ class Unregistered(Method):
 def stored_method(text: str) -> Method:
     """Return a method that the results of a run name, also where it is not registered here."""
     return parse_method(text) if text.partition(":")[0] in REGISTERED else Unregistered(written=text)
+
+
+def foremost(names: Iterable[str]) -> str | None:
+    """Return the method that stands for adaptation: full, else partial, else the last that adapts; None without any.
+
+    An anchored one stands for it where there is no other of its kind.
+
+    >>> foremost(["none", "partial", "full:anchored"]), foremost(["none"])
+    ('full:anchored', None)
+    """
+    usable = [name for name in names if stored_method(name).repairs]
+    first = (FULL, f"{FULL}:{ANCHORED}", PARTIAL, f"{PARTIAL}:{ANCHORED}")
+    return next((name for name in first if name in usable), usable[-1] if usable else None)
 
 
 def _given(text: str, parts: list[str]) -> dict[str, str]:

@@ -4,7 +4,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from covshift.bench.evaluation import Evaluation
-from covshift.bench.methods.base import Method, Prior
+from covshift.bench.methods.base import Method
+from covshift.core.statistics import Prior
 
 
 @dataclass(frozen=True)

@@ -53,6 +53,15 @@ class AnswerBook:
             )
         return answers
 
+    def problem(self, rows: Sequence[Row]) -> str | None:
+        """Return why the answers of rows cannot be used; None where all that were kept can be read and fit their row."""
+        try:
+            for row in rows:
+                self.of(row)
+        except CovshiftError as error:
+            return str(error)
+        return None
+
     def frame(self, rows: Sequence[Row]) -> "pandas.DataFrame":
         """Return a line for each image of each row whose answers are kept; words are categories, which take little."""
         import pandas

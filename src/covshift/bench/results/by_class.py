@@ -51,7 +51,8 @@ def by_class(pooled: Pooled) -> list[ClassShare]:
     >>> by_class(Pooled(np.array([0, 0, 2]), np.array([0, 1, 2]), np.ones(3)))
     [ClassShare(label=0, answers=2, wrong=1), ClassShare(label=2, answers=1, wrong=0)]
     """
-    answers, wrong = np.bincount(pooled.labels), np.bincount(pooled.labels[~pooled.right], minlength=len(pooled.labels))
+    answers = np.bincount(pooled.labels)
+    wrong = np.bincount(pooled.labels[~pooled.right], minlength=len(answers))
     return [ClassShare(int(label), int(answers[label]), int(wrong[label])) for label in np.flatnonzero(answers)]
 
 
@@ -71,14 +72,17 @@ class Confusion(NamedTuple):
 
 def confusions(before: Pooled, after: Pooled) -> list[Confusion]:
     """Return every pair of classes that is confused before or after, the largest change first."""
-    size = int(max(column.max() for each in (before, after) for column in each[:2])) + 1
-    shares = []
-    for each in (before, after):
-        counts = np.bincount(each.labels * size + each.classes, minlength=size * size).reshape(size, size)
-        shares.append(counts / np.maximum(1, counts.sum(1, keepdims=True)))
-    off = ~np.eye(size, dtype=bool) & ((shares[0] > 0) | (shares[1] > 0))
-    pairs = [Confusion(int(a), int(b), float(shares[0][a, b]), float(shares[1][a, b])) for a, b in np.argwhere(off)]
+    sides = _confused(before), _confused(after)
+    pairs = [Confusion(*pair, *(side.get(pair, 0.0) for side in sides)) for pair in sides[0] | sides[1]]
     return sorted(pairs, key=lambda pair: (-abs(pair.change), pair.label, pair.answer))
+
+
+def _confused(pooled: Pooled) -> dict[tuple[int, int], float]:
+    """Return the share of the answers to a class that are another class, for each such pair that there is."""
+    answers, size = np.bincount(pooled.labels), int(pooled.classes.max()) + 1
+    keys, counts = np.unique((pooled.labels * size + pooled.classes)[~pooled.right], return_counts=True)
+    pairs = (divmod(int(key), size) for key in keys)
+    return {pair: float(count / answers[pair[0]]) for pair, count in zip(pairs, counts, strict=True)}
 
 
 class Bin(NamedTuple):

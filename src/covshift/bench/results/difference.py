@@ -36,8 +36,23 @@ def difference(first: Rate, second: Rate) -> Difference:
     return Difference(value, value - down, value + up)
 
 
+def weighted_difference(weighted: Iterable[tuple[float, Difference]]) -> Difference:
+    """Return a weighted sum of differences on the same images; its interval is as wide as if they erred together.
+
+    >>> weighted_difference([(1.0, Difference(0.25, 0.125, 0.5)), (-1.0, Difference(0.5, 0.25, 0.75))])
+    Difference(value=-0.25, low=-0.625, high=0.25)
+    """
+    values, lows, highs = [], [], []
+    for weight, each in weighted:
+        values.append(weight * each.value)
+        low, high = sorted((weight * each.low, weight * each.high))
+        lows.append(low)
+        highs.append(high)
+    return Difference(math.fsum(values), math.fsum(lows), math.fsum(highs))
+
+
 def mean_difference(differences: Iterable[Difference]) -> Difference:
-    """Return the mean over conditions that share their images; its interval is as wide as if they erred together."""
+    """Return the mean over conditions that share their images; see `weighted_difference`."""
     listed = list(differences)
     value, low, high = (math.fsum(column) / len(listed) for column in zip(*listed, strict=True))
     return Difference(value, low, high)

@@ -41,7 +41,8 @@ ALEXNET = {
 
 ALEXNET_CLEAN = 0.43478
 
-_Z = 1.959963984540054  # 95 % of a normal distribution lie within this many standard deviations
+Z = 1.959963984540054
+"""The number of standard deviations within which 95 % of a normal distribution lie."""
 
 
 class Baseline(NamedTuple):
@@ -71,9 +72,9 @@ def rate(errors: int, images: int) -> Rate:
     """
     if not 0 <= errors <= images or images == 0:
         raise CovshiftError(f"expected 0 to {images} errors in one image or more, got {errors}")
-    share, z = errors / images, _Z**2 / images
+    share, z = errors / images, Z**2 / images
     middle = (share + z / 2) / (1 + z)
-    half = _Z / (1 + z) * math.sqrt(share * (1 - share) / images + z / (4 * images))
+    half = Z / (1 + z) * math.sqrt(share * (1 - share) / images + z / (4 * images))
     return Rate(share, max(0.0, middle - half), min(1.0, middle + half))
 
 

@@ -8,6 +8,7 @@ the same sum for one image; so its interval follows from drawing the images, eac
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property, lru_cache
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,8 +16,8 @@ from scipy.optimize import brentq
 from scipy.stats import t as student
 
 from covshift.bench.results.book import AnswerBook
-from covshift.bench.results.difference import Difference
-from covshift.bench.results.metrics import Baseline
+from covshift.bench.results.difference import Difference, weighted_difference
+from covshift.bench.results.metrics import Baseline, Z
 from covshift.bench.results.records import Row
 from covshift.corruptions import names
 from covshift.data.condition import CLEAN, SEVERITIES, Condition
@@ -30,7 +31,6 @@ REPEATS = 2000
 FEW = 25
 """Number of images with another answer below which resampling is not trusted, as usual for McNemar's test."""
 
-_Z = 1.959963984540054  # 95 % of a normal distribution lie within this many standard deviations
 _NOT_SHOWN = -1
 
 
@@ -65,8 +65,8 @@ class ImageErrors:
         return self._known[key]
 
     def _read(self, row: Row, top5: bool) -> NDArray[np.int8] | None:
-        answers, images = self._book.of(row), self._book.images
-        if answers is None or images is None:
+        answers = self._book.of(row)
+        if answers is None or (images := self._book.images) is None:
             return None
         labels = images.labels[images.places(answers.indices)]
         errors = ~answers.in_top5 if top5 else answers.classes != labels
@@ -74,26 +74,44 @@ class ImageErrors:
         wrong[np.searchsorted(self.indices, answers.indices)] = errors
         return wrong
 
-    def of(self, method: str, weights: Weights, *, top5: bool = False) -> NDArray[np.float64] | None:
-        """Return the weighted sum of errors of each image, whose mean is that of the error rates; None as in `wrong`.
-
-        An image that could not be read in some condition counts there as the mean of the others.
-        """
-        values = np.zeros(len(self.indices))
-        for condition, weight in weights.items():
-            wrong = self.wrong(method, condition, top5=top5)
-            if wrong is None:
-                return None
-            shown = wrong != _NOT_SHOWN
-            rate = float(wrong[shown].mean())
-            values += weight * (rate + np.where(shown, wrong - rate, 0) * (len(shown) / shown.sum()))
-        return values if len(values) and weights else None
+    def in_conditions(
+        self, method: str, conditions: Iterable[Condition], *, top5: bool = False
+    ) -> NDArray[np.int8] | None:
+        """Return `wrong` for each condition, [conditions, images]; None where the answers of one are not kept."""
+        lines = [self.wrong(method, condition, top5=top5) for condition in conditions]
+        kept = [line for line in lines if line is not None]
+        return np.stack(kept) if kept and len(kept) == len(lines) and len(self.indices) else None
 
 
-def change(
+class Pairs(NamedTuple):
+    """The errors before and after on the same images, each [conditions, images], and the weight of each condition."""
+
+    before: NDArray[np.int8]
+    after: NDArray[np.int8]
+    weights: NDArray[np.float64]
+
+    def among(self, images: NDArray[np.bool_]) -> "Pairs":
+        """Return the pairs of some images."""
+        return Pairs(self.before[:, images], self.after[:, images], self.weights)
+
+    def change(self) -> Difference:
+        """Return by how much the weighted sum of error rates changes, with its 95 % interval."""
+        shown = (self.before != _NOT_SHOWN) & (self.after != _NOT_SHOWN)
+        values = _by_image(self.after, self.weights) - _by_image(self.before, self.weights)
+        value = float(values.mean())
+        if np.count_nonzero((shown & (self.before != self.after)).any(0)) >= FEW:
+            return Difference(value, *_interval(values))
+        few = weighted_difference(
+            (weight, _few(first[both], second[both]))
+            for weight, first, second, both in zip(self.weights, self.before, self.after, shown, strict=True)
+        )
+        return Difference(value, min(few.low, value), max(few.high, value))
+
+
+def pairs(
     before: tuple[ImageErrors, str], after: tuple[ImageErrors, str], weights: Weights, *, top5: bool = False
-) -> Difference | None:
-    """Return by how much a weighted sum of error rates changes on the same images, with its 95 % interval.
+) -> Pairs | None:
+    """Return the errors of two methods on the same images, image by image.
 
     Args:
         before: the errors of a run, and a method.
@@ -102,26 +120,34 @@ def change(
         top5: whether to compare top-5 errors.
 
     Returns:
-        The difference; None where answers are not kept, or the images are not the same.
+        The pairs; None where answers are not kept, or the images are not the same.
     """
-    sides = [errors.of(method, weights, top5=top5) for errors, method in (before, after)]
+    sides = [errors.in_conditions(method, weights, top5=top5) for errors, method in (before, after)]
     if sides[0] is None or sides[1] is None or not np.array_equal(before[0].indices, after[0].indices):
         return None
-    values = sides[1] - sides[0]
-    if (found := change_of_mean(values)) is not None:
-        return found
-    low = high = 0.0
-    for condition, weight in weights.items():
-        ends = _few(*(errors.wrong(method, condition, top5=top5) for errors, method in (before, after)))  # type: ignore[arg-type]
-        down, up = sorted(weight * end for end in ends)
-        low, high = low + down, high + up
-    value = float(values.mean())
-    return Difference(value, min(low, value), max(high, value))
+    return Pairs(sides[0], sides[1], np.array(list(weights.values())))
 
 
-def change_of_mean(values: NDArray[np.float64]) -> Difference | None:
-    """Return the mean of differences of images with its interval; None where fewer than `FEW` images change."""
-    return Difference(float(values.mean()), *_interval(values)) if np.count_nonzero(values) >= FEW else None
+def change(
+    before: tuple[ImageErrors, str], after: tuple[ImageErrors, str], weights: Weights, *, top5: bool = False
+) -> Difference | None:
+    """Return by how much a weighted sum of error rates changes on the same images; see `pairs`."""
+    paired = pairs(before, after, weights, top5=top5)
+    return paired.change() if paired else None
+
+
+def _by_image(wrong: NDArray[np.int8], weights: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the weighted sum of errors of each image, whose mean is that of the error rates.
+
+    An image that could not be read in some condition counts there as the mean of the others.
+    """
+    shown = wrong != _NOT_SHOWN
+    if shown.all():
+        return weights @ wrong.astype(np.float64)
+    numbers = shown.sum(1, keepdims=True).clip(min=1)
+    rates = (wrong * shown).sum(1, keepdims=True) / numbers
+    values: NDArray[np.float64] = weights @ (rates + np.where(shown, wrong - rates, 0) * (wrong.shape[1] / numbers))
+    return values
 
 
 def evenly(conditions: Sequence[Condition]) -> dict[Condition, float]:
@@ -161,7 +187,7 @@ def _interval(values: NDArray[np.float64]) -> tuple[float, float]:
     centred = (values - mean).astype(np.float32)
     step = max(1, 2**22 // images)
     means = [counts[start : start + step].astype(np.float32) @ centred / images for start in range(0, REPEATS, step)]
-    stretch = student.ppf(0.975, images - 1) / _Z * math.sqrt(images / (images - 1))
+    stretch = student.ppf(0.975, images - 1) / Z * math.sqrt(images / (images - 1))
     low, high = mean + stretch * np.quantile(np.concatenate(means), [0.025, 0.975])
     return float(low), float(high)
 
@@ -176,15 +202,16 @@ def _drawn(images: int) -> NDArray[np.uint8]:
     return counts
 
 
-def _few(before: NDArray[np.int8], after: NDArray[np.int8]) -> tuple[float, float]:
-    """Return the 95 % interval of a change in one condition in which few answers change.
+def _few(before: NDArray[np.int8], after: NDArray[np.int8]) -> Difference:
+    """Return the change in one condition in which few answers change.
 
-    Tango's score interval, which leaves out zero exactly where McNemar's test finds a difference.
+    Its interval is Tango's score interval, which leaves out zero exactly where McNemar's test finds a difference.
     """
-    both = (before != _NOT_SHOWN) & (after != _NOT_SHOWN)
-    broken = int((both & (after > before)).sum())
-    repaired = int((both & (after < before)).sum())
-    return tango(broken, repaired, int(both.sum()))
+    broken, repaired = int((after > before).sum()), int((after < before).sum())
+    images = len(before)
+    if not images:
+        return Difference(0.0, -1.0, 1.0)
+    return Difference((broken - repaired) / images, *tango(broken, repaired, images))
 
 
 def tango(more: int, fewer: int, images: int) -> tuple[float, float]:
@@ -208,6 +235,6 @@ def tango(more: int, fewer: int, images: int) -> tuple[float, float]:
 
     found = (more - fewer) / images
     edge = 1 - 1e-9
-    low = brentq(lambda delta: score(delta) - _Z, -edge, found) if score(-edge) > _Z and found > -edge else -1.0
-    high = brentq(lambda delta: score(delta) + _Z, found, edge) if score(edge) < -_Z and found < edge else 1.0
+    low = brentq(lambda delta: score(delta) - Z, -edge, found) if score(-edge) > Z and found > -edge else -1.0
+    high = brentq(lambda delta: score(delta) + Z, found, edge) if score(edge) < -Z and found < edge else 1.0
     return float(low), float(high)

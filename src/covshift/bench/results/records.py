@@ -135,6 +135,12 @@ class Run(BaseModel):
         return min(self.settings.limit or self.data_images, self.data_images)
 
     @property
+    def shows_images_again(self) -> bool:
+        """Whether a sequence shows images more than once, so that an image has several answers, and none is kept."""
+        domains = self.settings.domains(self.image_count)
+        return bool(domains) and domains[-1].stop > self.image_count
+
+    @property
     def time_pieces(self) -> list[Domain]:
         """The pieces of a sequence in which errors are counted: at most 50 images, all in one domain."""
         return time_pieces(self.settings.domains(self.image_count))

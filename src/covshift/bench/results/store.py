@@ -170,6 +170,10 @@ class Store:
         """
         self._images = images
 
+    def kept(self, row: Row) -> Answers | None:
+        """Return the answers of a row for another one; None where this process keeps no answers, or the row has none."""
+        return self.book.of(row) if self._images is not None else None
+
     def append(self, rows: Sequence[Row], answers: Mapping[str, Answers] | None = None) -> None:
         """Add finished cells; what another process has added already is left as it is.
 

@@ -4,16 +4,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from covshift.bench.evaluation import TOP
-from covshift.bench.methods import FULL, NONE, SCENARIOS, batch, grid, stored_method, value_text
+from covshift.bench.methods import NONE, SCENARIOS, batch, foremost, grid, stored_method, value_text
 from covshift.bench.results import metrics
+from covshift.bench.results.changes import Change, change_of, kinds_of_intervals
 from covshift.bench.results.over_time import sequence_table
 from covshift.bench.results.metrics import AS_PUBLISHED, Baseline, Rate, mean_rate, rate
-from covshift.bench.results.paired import ImageErrors, Weights, ce_weights, change, evenly, mce_weights
+from covshift.bench.results.paired import ImageErrors, Weights, ce_weights, evenly, mce_weights
 from covshift.bench.results.store import Row, Run
 from covshift.corruptions import names
 from covshift.data.condition import CLEAN, MIXED, SEQUENCE, SEVERITIES, Condition
 from covshift.support.errors import plural
-from covshift.support.tables import CHANGE, EMPTY, Table, TableCell, change_cell, percent_cell, points_cell, tidy
+from covshift.support.tables import CHANGE, EMPTY, Table, TableCell, change_cell, percent_cell, tidy
 from covshift.support.writers import format_tables
 
 
@@ -74,39 +75,38 @@ def overview(
     """Return a line for each run: the clean error as it is, the mean over its test corruptions by method, and mCE.
 
     Runs without test corruptions have the mean over those that users have registered. `errors` are those of the runs
-    image by image, for intervals of differences.
+    image by image, for intervals of differences. Δ is the method that stands for adaptation against the model as it is.
     """
-    methods = [name for name in SCENARIOS if any(row.method == name for rows, _ in runs.values() for row in rows)]
+    stand_ins = {name: foremost(dict.fromkeys(row.method for row in rows)) for name, (rows, _) in runs.items()}
+    ran = {row.method for rows, _ in runs.values() for row in rows}
+    methods = [each for each in dict.fromkeys([*SCENARIOS, *stand_ins.values()]) if each in ran]
     yardstick = baseline or AS_PUBLISHED
     measured = {name for name, (_, run) in runs.items() if why_no_mce(run, baseline) is None}
-    lines = []
+    lines, changes = [], []
     for name, (rows, run) in runs.items():
         rates = _rates(rows, methods)
         groups = grouped(run.settings.corruptions)
         corruptions = groups.test or groups.own
         wanted = [Condition(each, severity) for each in corruptions for severity in run.settings.severities]
-        means = [_mean(rates[method], wanted) for method in methods]
-        if run.settings.sequence:
-            means, wanted = [rates[method].get(SEQUENCE) for method in methods], [SEQUENCE]
-        before, after = (means[methods.index(each)] if each in methods else None for each in (NONE, FULL))
+        wanted = [SEQUENCE] if run.settings.sequence else wanted
         scores = [metrics.mce(_errors(rates[m]), yardstick) if name in measured else None for m in methods]
         images = max((row.images for row in rows), default=0)
-        mine = (errors or {}).get(name)
-        paired = change((mine, NONE), (mine, FULL), evenly(wanted)) if mine and before and after else None
-        plain = points_cell(after.value - before.value if before and after else None)
+        adapted = stand_ins[name]
+        changed = _changed((NONE, adapted), evenly(wanted), rates, (errors or {}).get(name)) if adapted else None
+        changes.append(changed)
         lines.append(
             (
                 TableCell(f"{name}: {_extent(corruptions, run.settings.severities)}{images} images"),
                 percent_cell(rates.get(NONE, {}).get(CLEAN)),
-                *map(percent_cell, means),
+                *(percent_cell(_mean(rates[method], wanted)) for method in methods),
                 *(map(_exactly, scores) if measured else ()),
-                change_cell(paired) if paired else plain,
+                change_cell(changed.difference if changed else None),
             )
         )
     title = f"mean error in % on {', '.join(dict.fromkeys(run.settings.data for _, run in runs.values()))}"
     scored = [f"mCE {name}" for name in methods] if measured else []
     notes = [f"mCE: {yardstick.name} = 100"] if measured else []
-    return _table("overview", title, ("clean", *methods, *scored), lines, notes)
+    return _table("overview", title, ("clean", *methods, *scored), lines, [*notes, *kinds_of_intervals(changes)])
 
 
 def _extent(corruptions: Sequence[str], severities: Sequence[int]) -> str:
@@ -127,14 +127,16 @@ def methods_table(
     compared = [name for name in methods if stored_method(name).repairs]
     last = compared[-1] if compared and NONE in methods else None
 
+    changes: list[Change | None] = []
+
     def line(
         label: str, values: Mapping[str, Rate | float | None], weights: Weights, *, in_top5: bool = False
     ) -> tuple[TableCell, ...]:
-        cells = {name: _exactly(each) if isinstance(each, float) else percent_cell(each) for name, each in values.items()}
-        if not last:
-            return (TableCell(label), *cells.values(), EMPTY)
-        paired = change((errors, NONE), (errors, last), weights, top5=in_top5) if errors and weights else None
-        return (TableCell(label), *cells.values(), change_cell(paired) if paired else _change(cells[NONE], cells[last]))
+        cells = [_exactly(each) if isinstance(each, float) else percent_cell(each) for each in values.values()]
+        of = top5 if in_top5 else rates
+        changed = _changed((NONE, last), weights, of, errors, top5=in_top5) if last else None
+        changes.append(changed)
+        return (TableCell(label), *cells, change_cell(changed.difference if changed else None))
 
     def mean(label: str, corruptions: Sequence[str], *, in_top5: bool = False) -> tuple[TableCell, ...]:
         of, wanted = top5 if in_top5 else rates, [Condition(c, s) for c in corruptions for s in run.settings.severities]
@@ -163,17 +165,19 @@ def methods_table(
             weights = ce_weights(name, yardstick)
             lines.append(line(f"CE of {name}", {m: ces[m].get(name) for m in methods}, weights))
     notes = [] if why_not is None else [f"no mCE: {why_not}"]
-    notes += [f"{CHANGE}: {last} against {NONE}", _paired(lines)] if last else []
+    notes += [f"{CHANGE}: {last} against {NONE}", *kinds_of_intervals(changes)] if last else []
     columns = [_column(name, rows) for name in methods]
     title = f"{run.settings.model} on {run.settings.data}: error in %"
     return _table("methods", title, columns, lines, [*notes, *_shortfalls(rows, run)])
 
 
-def _paired(lines: Sequence[tuple[TableCell, ...]]) -> str:
-    """Return how differences were found, for a note."""
-    if any(line[-1].low is not None for line in lines):
-        return f"intervals of {CHANGE}: 95 %, of paired differences, since both methods answered the same images"
-    return f"{CHANGE} has no intervals, since the answers to the images were not kept"
+def _changed(
+    methods: tuple[str, str], weights: Weights, rates: Rates, errors: ImageErrors | None, *, top5: bool = False
+) -> Change | None:
+    def rate_of(method: str, condition: Condition) -> Rate | None:
+        return rates.get(method, {}).get(condition)
+
+    return change_of(methods, weights, rate_of, errors, top5=top5)
 
 
 def _shortfalls(rows: Sequence[Row], run: Run) -> list[str]:
@@ -231,7 +235,7 @@ def why_no_mce(run: Run, baseline: Baseline | None) -> str | None:
     if baseline is None and not run.imagenet:
         return (
             "AlexNet's errors are a yardstick on all of ImageNet's classes only; the mean error stands in its place, "
-            "or name a run to measure against with `baseline=RUN`"
+            "or name a run to measure against: `--baseline RUN`, in Python `baseline=`"
         )
     if not set(names("test")) <= set(settings.corruptions) or settings.severities != SEVERITIES:
         return "it takes all 15 test corruptions at all 5 severities"
@@ -243,12 +247,6 @@ def why_no_mce(run: Run, baseline: Baseline | None) -> str | None:
 def _exactly(share: float | None) -> TableCell:
     """Return the cell of a share whose interval has no width."""
     return EMPTY if share is None else percent_cell((share, share, share))
-
-
-def _change(before: TableCell, after: TableCell) -> TableCell:
-    if isinstance(before.value, float) and isinstance(after.value, float):
-        return points_cell(after.value - before.value)
-    return EMPTY
 
 
 def _column(name: str, rows: Sequence[Row]) -> str:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from covshift.bench.measure import Shift
 from covshift.bench.methods import NONE
 from covshift.report.criterion import Criterion, uneven, with_notes
-from covshift.report.figure import Datum, data, figure, legend, palette, shapes
+from covshift.report.figure import Datum, Figure, data, figure, legend, palette, shapes
 from covshift.report.gather import Result
 from covshift.report.naming import WITHOUT, family, norm, pretraining, without_norm
 from covshift.report.parts import Gap, Part, Section
@@ -23,14 +23,12 @@ _TORCHVISION = "covshift bench run --model torchvision:densenet121 --data folder
 def section(results: Sequence[Result], shifts: Mapping[str, Shift], criterion: Criterion) -> Section:
     """Return scatter plots and the paper's smaller tables."""
     shuffled = [result for result in results if result.run.settings.order == "shuffled"]
-    text = "Hollow marks are models as they are, filled ones the same models adapted."
-    parts = (
-        *scatter(shuffled, criterion),
-        norms(shuffled, criterion),
-        *special(shuffled, criterion),
-        parameters(results, shifts),
-    )
-    return Section("architectures", "Architectures", text, parts)
+    parts = [*scatter(shuffled, criterion), norms(shuffled, criterion), *special(shuffled, criterion)]
+    drawn = any(isinstance(part, Figure) for part in parts)
+    text = "Hollow marks are models as they are, filled ones the same models adapted." if drawn else ""
+    if len(results) > 1 or shifts:  # of one model, the settings have the number already
+        parts.append(parameters(results, shifts))
+    return Section("architectures", "Architectures", text, tuple(parts))
 
 
 def scatter(results: Sequence[Result], criterion: Criterion) -> list[Part]:

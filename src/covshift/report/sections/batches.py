@@ -1,8 +1,9 @@
 """How many images it takes: errors by the size n of a statistical batch and the prior N."""
 
+import re
 from collections.abc import Sequence
 
-from covshift.bench.methods import NONE, stored_method
+from covshift.bench.methods import ANCHORED, NONE, stored_method
 from covshift.report.criterion import Criterion, unshuffled, with_notes
 from covshift.report.figure import (
     UNADAPTED,
@@ -63,7 +64,14 @@ def all_methods(results: Sequence[Result]) -> list[Table]:
     ]
     if not lines:
         return []
-    notes = ("stream: statistics follow the images as they come; batch: those of n images at a time",)
+    kinds = {
+        "stream": "statistics follow the images as they come",
+        "batch": "statistics of n images at a time",
+        ANCHORED: "images are corrected to clean ones that were measured",
+    }
+    written = {word for line in lines for word in re.findall(r"\w+", line[1].text)}
+    note = "; ".join(f"{word}: {what}" for word, what in kinds.items() if word in written)
+    notes = (note,) if note else ()
     columns = ("model", "method", "mean error in %", "Δ to none")
     return [Table("methods", "All methods", columns, tuple(lines), notes)]
 

@@ -1,4 +1,4 @@
-"""Which classes suffer, what they are taken for, and whether the model knows: from the answers to each image."""
+"""Sections on classes, from the answers to each image: which suffer, what they are taken for, how sure the model is."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -8,11 +8,11 @@ import numpy as np
 from covshift.bench.methods import NONE
 from covshift.bench.results.by_class import BINS, Pooled, by_class, calibration_error, confusions, pool, reliability
 from covshift.bench.results.metrics import rate
-from covshift.bench.results.paired import change_of_mean, evenly
+from covshift.bench.results.paired import evenly, pairs
 from covshift.data.condition import CLEAN, Condition
 from covshift.report.figure import METHOD_COLOURS, Datum, Figure, data, figure, palette
 from covshift.report.gather import Result
-from covshift.report.naming import file_name
+from covshift.report.naming import class_name, file_name
 from covshift.report.parts import Part, Section
 from covshift.support.tables import Table, TableCell, change_cell, percent_cell, points_cell, share_cell
 
@@ -28,18 +28,14 @@ class Compared(NamedTuple):
     before: Pooled
     after: Pooled
 
-    def name(self, label: int) -> str:
-        """Return the name of a class, or its number."""
-        known = self.result.class_names
-        return known[label] if label < len(known) and known[label] else f"class {label}"
-
 
 def section(results: Sequence[Result]) -> Section:
     """Return tables and reliability diagrams of the results that kept their answers."""
+    where = "" if all(result.natural for result in results) else ", over the corrupted conditions"
     text = (
-        "From the answers to every image, over the corrupted conditions: the error of each class, the classes that are "
-        "taken for each other, and calibration: how far the model's confidence is from the share of answers that are "
-        f"right (expected calibration error, {BINS} bins)."
+        f"From the answers to every image{where}: the error of each class, the classes that are taken for each other, "
+        "and calibration: how far the model's confidence is from the share of answers that are right (expected "
+        f"calibration error, {BINS} bins)."
     )
     compared = [each for result in results if (each := _compared(result)) is not None]
     parts: list[Part] = []
@@ -51,7 +47,7 @@ def section(results: Sequence[Result]) -> Section:
 
 
 def _compared(result: Result) -> Compared | None:
-    method, conditions = (result.adapted, result.shared) if result.shared else (result.adapted_in([CLEAN]), (CLEAN,))
+    method, conditions = (result.adapted, result.judged) if result.judged else (result.adapted_in([CLEAN]), (CLEAN,))
     if method is None or result.errors is None:
         return None
     before, after = (_pooled(result, name, conditions) for name in (NONE, method))
@@ -118,20 +114,19 @@ def _classes(each: Compared) -> Table:
     images = result.book.images if result.book else None
     assert errors is not None
     assert images is not None
-    weights = evenly(result.shared or (CLEAN,))
-    sides = [errors.of(method, weights) for method in (NONE, each.method)]
+    weights = evenly(result.judged or (CLEAN,))
+    paired = pairs((errors, NONE), (errors, each.method), weights)
     labels = images.labels[np.argsort(images.indices)]
     after = {share.label: share for share in by_class(each.after)}
     lines = []
     for share in by_class(each.before):
         mine = labels == share.label
-        paired = None if sides[0] is None or sides[1] is None else change_of_mean((sides[1] - sides[0])[mine])
         other = after[share.label]
         value = other.wrong / other.answers - share.wrong / share.answers
         rates = [rate(round(x.wrong / x.answers * mine.sum()), int(mine.sum())) for x in (share, other)]
         exact = [r._replace(value=x.wrong / x.answers) for r, x in zip(rates, (share, other), strict=True)]
-        cells = (*map(percent_cell, exact), change_cell(paired) if paired else points_cell(value))
-        lines.append((value, (TableCell(each.name(share.label)), TableCell(str(int(mine.sum()))), *cells)))
+        cells = (*map(percent_cell, exact), change_cell(paired.among(mine).change()) if paired else points_cell(value))
+        lines.append((value, (TableCell(class_name(result, share.label)), TableCell(str(int(mine.sum()))), *cells)))
     lines.sort(key=lambda line: line[0])
     shown = lines if len(lines) <= _MOST_CLASSES else [*lines[: _MOST_CLASSES // 2], *lines[-_MOST_CLASSES // 2 :]]
     notes = () if len(shown) == len(lines) else (f"the {len(shown)} of {len(lines)} classes that change most",)
@@ -146,7 +141,7 @@ def _confusions(each: Compared) -> Table:
     lines = []
     for pair in confusions(each.before, each.after)[:_MOST_PAIRS]:
         cells = (share_cell(pair.before), share_cell(pair.after), points_cell(pair.change))
-        lines.append((TableCell(each.name(pair.label)), TableCell(each.name(pair.answer)), *cells))
+        lines.append((*(TableCell(class_name(each.result, label)) for label in (pair.label, pair.answer)), *cells))
     title = f"{each.result.name}: confusions that adaptation removes or adds, in %"
     columns = ("class", "taken for", NONE, each.method, "Δ")
     notes = ("share of the answers to images of the class; the largest changes",)

@@ -1,22 +1,23 @@
 """Errors by corruption: a table, and bars before and after for each model."""
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 
 from covshift.bench.methods import NONE, SCENARIOS
 from covshift.report.figure import METHOD_COLOURS, Datum, Figure, data, figure, in_percent, palette
 from covshift.report.gather import Result
 from covshift.report.naming import file_name
 from covshift.report.parts import Gap, Part, Section, lacking
-from covshift.report.sections.gallery import anchor_of, shown_conditions
+from covshift.report.sections.gallery import NONE_SHOWN, Galleries
 from covshift.support.tables import EMPTY, Table, TableCell, change_cell, percent_cell
 
 _CORRUPT = "covshift bench run --out RUN --extend --corruptions all --methods none"
 
 
-def section(results: Sequence[Result]) -> Section:
-    """Return bars and tables for all models."""
+def section(results: Sequence[Result], galleries: Galleries = NONE_SHOWN) -> Section:
+    """Return bars, which lead to the galleries that there are, and tables for all models."""
     text = "Mean over the severities of each corruption. Holdout corruptions, where shown, come last."
-    parts: list[Part] = [*bars(results), *(table(result) for result in results if _complete(result))]
+    parts: list[Part] = [*bars(results, galleries), *(table(result) for result in results if _complete(result))]
     if not parts:
         parts = [_gap(results)]
     return Section("corruptions", "By corruption", text, tuple(parts))
@@ -56,11 +57,11 @@ def table(result: Result) -> Table:
     return Table(f"corruptions-{file_name(result)}", title, columns, tuple(lines), folded=True)
 
 
-def bars(results: Sequence[Result]) -> list[Figure]:
+def bars(results: Sequence[Result], galleries: Galleries = NONE_SHOWN) -> list[Figure]:
     """Return charts of the error before and after, by corruption; all have the same axis."""
     rows = {result.name: _rows(result) for result in results}
     top = max((float(row["high"]) for each in rows.values() for row in each), default=100.0)
-    return [_bars(result, rows[result.name], top) for result in results if rows[result.name]]
+    return [_bars(result, rows[result.name], top, galleries.links(result)) for result in results if rows[result.name]]
 
 
 def _rows(result: Result) -> list[Datum]:
@@ -72,7 +73,7 @@ def _rows(result: Result) -> list[Datum]:
     ]
 
 
-def _bars(result: Result, rows: Sequence[Datum], top: float) -> Figure:
+def _bars(result: Result, rows: Sequence[Datum], top: float, anchors: Mapping[str, str]) -> Figure:
     import altair as alt
 
     corruptions = [name.replace("_", " ") for name in _complete(result)]
@@ -81,18 +82,19 @@ def _bars(result: Result, rows: Sequence[Datum], top: float) -> Figure:
         y=alt.Y("corruption:N", sort=corruptions, title=None),
         yOffset=alt.YOffset("method:N", scale=alt.Scale(domain=methods)),
     )
-    pictured = [c.corruption for c in shown_conditions(result)]
-    link = f"'#{anchor_of(result, '')}' + replace(datum.corruption, regexp(' ', 'g'), '_')"
-    linked = base.transform_calculate(gallery=link) if pictured else base
+    links = {name.replace("_", " "): anchor for name, anchor in anchors.items()}
+    target = json.dumps({name: f"#{anchor}" for name, anchor in links.items()})
+    linked = base.transform_calculate(gallery=f"({target})[datum.corruption]") if links else base
     drawn = linked.mark_bar().encode(
         x=alt.X("error:Q", title="top-1 error in %", scale=alt.Scale(domain=[0, top], nice=False)),
         color=alt.Color("method:N", title=None, scale=palette(methods, METHOD_COLOURS)),
         tooltip=["corruption:N", "method:N", "error:Q", "low:Q", "high:Q"],
-        **({"href": alt.Href("gallery:N")} if pictured else {}),
+        **({"href": alt.Href("gallery:N")} if links else {}),
     )
     intervals = base.mark_rule(opacity=0.6).encode(x="low:Q", x2="high:Q")
     height = len(corruptions) * max(16, 9 * len(methods))
     chart = (drawn + intervals).properties(width="container", height=height)
     caption = "Mean over severities; thin lines are 95 % intervals."
-    caption += " A bar leads to images that adaptation repaired or broke." if pictured else ""
-    return figure(f"corruptions-{file_name(result)}", result.name, caption, chart, rows)
+    caption += " A bar leads to images that adaptation repaired or broke." if links else ""
+    name, title = f"corruptions-{file_name(result)}", f"{result.name}: error by corruption"
+    return figure(name, title, caption, chart, rows, links=links)

@@ -55,6 +55,7 @@ def compare(first: Result, second: Result, method: str) -> list[tuple[str, list[
         "all test corruptions": [c for c in shared if c.corruption in corruptions.test],
         "clean": [c for c in shared if c == CLEAN],
         "mixed": [c for c in shared if c == MIXED],
+        "whole stream": [c for c in shared if c == SEQUENCE],
         **{name.replace("_", " "): [c for c in shared if c.corruption == name] for name in corruptions.all},
     }
     return [(label, among, _difference(first, second, method, among)) for label, among in groups.items() if among]

@@ -2,14 +2,13 @@
 
 from collections.abc import Sequence
 
-from covshift.bench.methods import FULL, NONE, PARTIAL, SCENARIOS, value_text
+from covshift.bench.methods import ANCHORED, FULL, NONE, PARTIAL, SCENARIOS, value_text
 from covshift.bench.results.table import why_no_mce
-from covshift.data.condition import CLEAN
 from covshift.report.criterion import uneven, unpaired, unshuffled
 from covshift.report.figure import METHOD_COLOURS, Figure, data, figure, in_percent, palette, shapes
 from covshift.report.gather import Result
-from covshift.report.naming import WITHOUT, norm
-from covshift.report.parts import Gap, Section, lacking
+from covshift.report.naming import WITHOUT, method_words, norm
+from covshift.report.parts import Gap, Part, Section, lacking
 from covshift.support.tables import (
     EMPTY,
     Table,
@@ -17,13 +16,18 @@ from covshift.support.tables import (
     bound,
     change_cell,
     percent_cell,
-    points_cell,
     share_cell,
     signed,
 )
 
 _PARTIAL = "covshift bench run --out RUN --extend --methods partial"
-_WORDS = {FULL: "full adaptation", PARTIAL: "partial adaptation"}
+_ANCHORED = "covshift bench run --out RUN --extend --methods full:anchored"
+
+_NORMALISED = {
+    PARTIAL: "by every 8 images and a prior of N (partial)",
+    FULL: "by all images of a condition (full)",
+    f"{FULL}:{ANCHORED}": "to clean images that were measured (full:anchored)",
+}
 
 
 def sentence(result: Result) -> str:
@@ -31,31 +35,33 @@ def sentence(result: Result) -> str:
 
     For an unfinished run, the sentence has the number of conditions that it is about.
     """
-    conditions = (CLEAN,) if result.natural else result.shared
-    clean, none = result.rate(NONE), result.mean(NONE, conditions)
+    streamed = bool(result.run.settings.sequence)
+    clean, none = result.rate(NONE), result.mean(NONE, result.judged)
     if none is None:
-        what = "nothing" if result.natural else "no corrupted condition"
+        what = "nothing" if result.natural or streamed else "no corrupted condition"
         then = " yet; the same covshift bench run command resumes the run" if result.left else ""
         return f"{what} was run as the model is (method none){then}."
-    text = f"errs on {percent_cell(none).text} % of the {'' if result.natural else 'corrupted '}images"
+    images = "images of its stream" if streamed else "images" if result.natural else "corrupted images"
+    text = f"errs on {percent_cell(none).text} % of the {images}"
     if clean is not None and not result.natural:
         lost = none.value - clean.value
         text += f" and {percent_cell(clean).text} % of the clean ones: it loses {100 * lost:.1f} points"
-    if len(result.shared) < len(result.planned):
+    if len(result.shared) < len(result.planned) and not streamed:
         text += f" (in {len(result.shared)} of {len(result.planned)} conditions so far)"
-    method = result.adapted_in(conditions)
-    if method is None or (gain := result.gain(method, conditions)) is None:
+    method = result.adapted
+    if method is None or (gain := result.gain(method, result.judged)) is None:
         kind = norm(result)
         why = f": {kind} holds no statistics" if kind in WITHOUT else ""
         return f"{text}. It was not adapted{why}."
-    words = _WORDS.get(method, method)
+    words = method_words(method)
+    words = f"{words[0].upper()}{words[1:]}"
     low, high = sorted(abs(value) for value in gain[1:])
     if gain.high < 0:
-        return f"{text}. {words.capitalize()} gives back {-100 * gain.value:.1f} (95 % interval {_range(low, high)})."
+        return f"{text}. {words} gives back {-100 * gain.value:.1f} (95 % interval {_range(low, high)})."
     if gain.low > 0:
-        return f"{text}. {words.capitalize()} costs {100 * gain.value:.1f} more (95 % interval {_range(low, high)})."
+        return f"{text}. {words} costs {100 * gain.value:.1f} more (95 % interval {_range(low, high)})."
     return (
-        f"{text}. {words.capitalize()} changes that by {signed(gain.value)} points, which may be chance "
+        f"{text}. {words} changes that by {signed(gain.value)} points, which may be chance "
         f"(95 % interval {bound(gain.low)} to {bound(gain.high)})."
     )
 
@@ -66,30 +72,50 @@ def _range(low: float, high: float) -> str:
 
 def section(results: Sequence[Result]) -> Section:
     """Return the table, the chart, and what is missing."""
+    if not any(result.planned for result in results):  # images as they are have a section of their own
+        return Section("overview", "Overview", "", ())
+    adapted = [_NORMALISED.get(name, f"by {method_words(name)} ({name})") for name in _methods(results)[1:]]
     text = (
         "Top-1 error in per cent, with 95 % intervals: on clean images, and as the mean over the corrupted conditions, "
-        "for the model as it is (none), normalised by every 8 images and a prior of N (partial), and by all images of "
-        "a condition (full). Δ is what the last of these changes; bold where it exceeds chance."
+        "for the model as it is (none)"
     )
+    if adapted:
+        text += f", normalised {', and '.join([', '.join(adapted[:-1]), adapted[-1]] if adapted[1:] else adapted)}"
+        text += ". Δ is what the last of these changes; bold where it exceeds chance"
+    text += "."
+    parts: list[Part] = [table(results), *(chart(results) if len(results) > 1 else ())]
+    fixed = [result for result in results if result.planned and norm(result) in WITHOUT and result.adapted is None]
+    parts += [lacking("Anchored adaptation", "the networks hold no statistics", fixed, _ANCHORED)] if fixed else []
     able = [result for result in results if result.planned and norm(result) == "BN"]
     without = [result for result in able if PARTIAL not in result.run.settings.methods]
-    gaps = [lacking("Partial adaptation", "it was not run", without, _PARTIAL)] if without else []
-    return Section("overview", "Overview", text, (table(results), *chart(results), *gaps))
+    parts += [lacking("Partial adaptation", "it was not run", without, _PARTIAL)] if without else []
+    return Section("overview", "Overview", text, tuple(parts))
+
+
+def _methods(results: Sequence[Result]) -> list[str]:
+    """Return the methods that have a mean: the scenarios, and others that stand for adaptation; always `none`."""
+    names = dict.fromkeys([*SCENARIOS, *(result.adapted for result in results if result.adapted)])
+    return [name for name in names if name == NONE or any(result.mean(name) for result in results)]
 
 
 def table(results: Sequence[Result]) -> Table:
     """Return the errors of none, partial and full, and Δ, by model: the paper's main table."""
     measured = [result for result in results if result.mce(NONE) is not None]
-    columns = ["model", "clean", *SCENARIOS, "Δ", "N"]
-    columns += [f"mCE {name}" for name in (*SCENARIOS, "Δ")] if measured else []
+    methods = _methods(results)
+    adapted = any(result.adapted and result.gain(result.adapted) for result in results)
+    with_prior = any(result.prior is not None for result in results)
+    columns = ["model", "clean", *methods, *(["Δ"] if adapted else []), *(["N"] if with_prior else [])]
+    columns += [f"mCE {name}" for name in (*methods, *(["Δ"] if adapted else []))] if measured else []
     lines = []
     for result in results:
         method = result.adapted
         line = [TableCell(result.name), percent_cell(result.rate(NONE))]
-        line += [percent_cell(result.mean(name)) for name in SCENARIOS]
-        line += [change_cell(result.gain(method)) if method else EMPTY]
-        line += [EMPTY if result.prior is None else TableCell(value_text(result.prior))]
-        line += [*(share_cell(result.mce(name)) for name in SCENARIOS), _mce_change(result)] if measured else []
+        line += [percent_cell(result.mean(name)) for name in methods]
+        line += [change_cell(result.gain(method) if method else None)] if adapted else []
+        line += [EMPTY if result.prior is None else TableCell(value_text(result.prior))] if with_prior else []
+        if measured:
+            line += [share_cell(result.mce(name)) for name in methods]
+            line += [change_cell(result.mce_gain(method) if method else None)] if adapted else []
         lines.append(tuple(line))
     notes = [_unfinished(result) for result in results if len(result.shared) < len(result.planned)]
     given = [r.name for r in results if r.prior is not None and r.run.settings.prior is not None]
@@ -102,13 +128,6 @@ def table(results: Sequence[Result]) -> Table:
     return Table("overview", "Error in % without and with adaptation", tuple(columns), tuple(lines), tuple(notes))
 
 
-def _mce_change(result: Result) -> TableCell:
-    gain = result.mce_gain(result.adapted) if result.adapted else None
-    if gain is None or gain.low < gain.high:
-        return change_cell(gain)
-    return points_cell(gain.value)
-
-
 def _unfinished(result: Result) -> str:
     done, planned = len(result.shared), len(result.planned)
     resume = "the same covshift bench run command resumes it"
@@ -119,10 +138,11 @@ def chart(results: Sequence[Result]) -> list[Figure | Gap]:
     """Draw the errors as points, on a line for each model."""
     import altair as alt
 
+    methods = _methods(results)
     rows = [
         {"model": result.name, "method": name, **in_percent(rate)}
         for result in results
-        for name in SCENARIOS
+        for name in methods
         if (rate := result.mean(name)) is not None
     ]
     if not rows:
@@ -132,8 +152,8 @@ def chart(results: Sequence[Result]) -> list[Figure | Gap]:
     span = base.mark_rule(opacity=0.5).encode(x=alt.X("min(error):Q"), x2=alt.X2("max(error):Q"))
     points = base.mark_point(filled=True, size=110, opacity=1).encode(
         x=alt.X("error:Q", title="mean error in %", scale=alt.Scale(zero=True), axis=alt.Axis(tickCount=10)),
-        color=alt.Color("method:N", title=None, scale=palette(SCENARIOS, METHOD_COLOURS)),
-        shape=alt.Shape("method:N", title=None, scale=shapes(SCENARIOS)),
+        color=alt.Color("method:N", title=None, scale=palette(methods, METHOD_COLOURS)),
+        shape=alt.Shape("method:N", title=None, scale=shapes(methods)),
         tooltip=["model:N", "method:N", "error:Q", "low:Q", "high:Q"],
     )
     drawn = (span + points).properties(width="container", height=30 * len({row["model"] for row in rows}))

@@ -46,20 +46,20 @@ def samples(results: Sequence[Result]) -> Samples:
     return Samples((), "; ".join(dict.fromkeys(reasons)))
 
 
-def open_selection(result: Result) -> tuple[Selection, tuple[str, ...]]:
-    """Return the images of a run in its order, as the model gets them, and the names of the classes."""
+def open_selection(result: Result) -> Selection:
+    """Return the images of a run in a random order, as the model gets them."""
     run = result.run
     _check_here(run.settings.data)
     data = open_data(run.settings.data)
     prepare = Preprocess.from_dict(run.preprocess).picture
     indices = choose(data.labels, limit=run.settings.limit, order="shuffled", seed=run.settings.seed)
     settings = run.settings.corruption_settings
-    return Selection(data, indices, prepare, corruption_settings=settings, skip_broken=True), data.class_names
+    return Selection(data, indices, prepare, corruption_settings=settings, skip_broken=True)
 
 
 def _draw(result: Result) -> Samples:
     run = result.run
-    whole, _ = open_selection(result)
+    whole = open_selection(result)
     selection, data = whole.part(range(min(_IMAGES, len(whole)))), whole.data
     severities = run.settings.severities
     middle = severities[len(severities) // 2]
@@ -80,7 +80,8 @@ def _draw(result: Result) -> Samples:
     if not pictures:
         raise CovshiftError("no image could be read")
     note = f"Images of {run.settings.data}; corruptions at severity {middle}."
-    note += f" Not shown, since they cannot be made here: {', '.join(missing)}." if missing else ""
+    if missing:
+        note += f" Not shown, since their code is not here: {', '.join(missing)}; name its module as a plugin."
     return Samples(tuple(pictures), note)
 
 
@@ -91,8 +92,13 @@ def _check_here(uri: str) -> None:
 
 
 def _picture(condition: Condition, images: NDArray[np.uint8]) -> Picture:
-    name = "clean" if condition == CLEAN else condition.corruption.replace("_", " ")
-    return Picture(name, *encode(np.concatenate(list(images), axis=1)))
+    return Picture(condition.corruption.replace("_", " "), *encode(np.concatenate(list(images), axis=1)))
+
+
+def is_small(result: Result) -> bool:
+    """Return whether the images of a run are small, so that every pixel of them is shown."""
+    side = Preprocess.from_dict(result.run.preprocess).size
+    return side is not None and side <= _SMALL
 
 
 def encode(pixels: NDArray[np.uint8]) -> tuple[str, bool]:
@@ -102,6 +108,6 @@ def encode(pixels: NDArray[np.uint8]) -> tuple[str, bool]:
     if not small:
         picture.thumbnail((_SIDE * pixels.shape[1] // pixels.shape[0] + 1, _SIDE))
     file = io.BytesIO()
-    picture.save(file, "PNG") if small else picture.save(file, "JPEG", quality=80)
+    picture.save(file, "PNG") if small else picture.save(file, "JPEG", quality=75)
     text = base64.b64encode(file.getvalue()).decode()
     return f"data:image/{'png' if small else 'jpeg'};base64,{text}", small

@@ -1,13 +1,14 @@
 """Images as a stream: the error over time through a sequence of conditions, and in other orders than a random one."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from covshift.bench.methods import NONE
-from covshift.bench.results.over_time import Counted, errors_over_time, pooled
-from covshift.data.condition import CLEAN, SEQUENCE
+from covshift.bench.results.over_time import Counted, errors_over_time, pooled, sequence_table
+from covshift.data.condition import CLEAN, SEQUENCE, Condition
 from covshift.report.figure import METHOD_COLOURS, Datum, Figure, data, figure, legend, palette
 from covshift.report.gather import Result
+from covshift.report.naming import file_name
 from covshift.report.parts import Part, Section
 from covshift.support.tables import EMPTY, Table, TableCell, percent_cell
 
@@ -22,10 +23,12 @@ def sections(results: Sequence[Result]) -> list[Section]:
     """Return a section where there is a sequence or another order than a random one, else none."""
     through = [result for result in results if result.run.settings.sequence]
     parts: list[Part] = [over_time(result) for result in through if any(_counted(result).values())]
+    parts += [whole(result) for result in through]
     parts += [table(group) for group in _grouped(results)]
     text = (
         "A camera shows one class for a while, and one kind of weather after the other. Statistics that follow such a "
-        "stream follow its classes, too; a method that is safe in front of a camera stays below the model as it is."
+        "stream follow its classes, too; a method that is safe in front of a camera errs no more than the model as it "
+        "is."
     )
     return [Section("streams", "Streams", text, tuple(parts))] if parts else []
 
@@ -42,7 +45,15 @@ def over_time(result: Result) -> Figure:
         f"order {settings.order}; nothing is reset. Lines mark where the domain changes."
     )
     title = f"Error over time of {result.name}: {sequence}"
-    return figure(f"streams-{result.name.replace('/', '-')}", title, caption, _chart(rows, marks), rows, wide=True)
+    return figure(f"streams-{file_name(result)}", title, caption, _chart(rows, marks), rows, wide=True)
+
+
+def whole(result: Result) -> Table:
+    """Return the error of each method over the whole sequence and in each corruption."""
+    found = sequence_table(result.rows, result.run)
+    lines = tuple((TableCell(label.text.replace("_", " ")), *cells) for label, *cells in found.lines)
+    title = f"{result.name}: error in % over the sequence"
+    return found._replace(name=f"sequence-{file_name(result)}", title=title, lines=lines)
 
 
 def _counted(result: Result) -> dict[str, list[Counted]]:
@@ -71,7 +82,7 @@ def _line(method: str, counted: Sequence[Counted]) -> list[Datum]:
     ]
 
 
-def _label(condition: Any) -> str:
+def _label(condition: Condition) -> str:
     return CLEAN.corruption if condition == CLEAN else str(condition)
 
 
@@ -126,9 +137,7 @@ def table(group: Sequence[Result]) -> Table:
     where = f"over the sequence {', '.join(first.sequence)}" if first.sequence else "as mean over the corruptions"
     title = f"Error in % by order, {first.model} on {first.data}, {where}"
     note = "a time includes that of making the images where a method was the first of its condition"
-    return Table(
-        f"orders-{group[0].name.replace('/', '-')}", title, ("method", *orders, "ms an image"), tuple(lines), (note,)
-    )
+    return Table(f"orders-{file_name(group[0])}", title, ("method", *orders, "ms an image"), tuple(lines), (note,))
 
 
 def _error(result: Result, method: str) -> TableCell:
