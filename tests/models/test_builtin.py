@@ -26,7 +26,7 @@ def test_every_network_opens_and_has_a_whole_card():
         assert card["name"] == name
         assert name in RECIPES
         assert card["parameters"] == sum(p.numel() for p in network.parameters())
-        assert 0 < card["clean error"] < 0.2
+        assert 0 < card["clean error"] < 0.3
         assert network(torch.zeros(1, 3, 32, 32)).isfinite().all()
         assert find_models(f"builtin:{name}")[0].params == card["parameters"]
 

@@ -149,6 +149,19 @@ def test_files_that_are_no_checkpoints(name, message, source, tmp_path):
         open_model(f"file:{tmp_path / name}?arch={TINY}")
 
 
+def test_only_a_bias_of_the_right_length_is_added(tmp_path):
+    model = open_model("builtin:resnet20-fixup")
+    for length, fits in ((16, True), (15, False)):
+        state = {**model.module.state_dict(), "stem.bias": torch.ones(length)}
+        torch.save(state, tmp_path / "net.pth")
+        uri = f"file:{tmp_path}/net.pth?arch=builtin:resnet20-fixup"
+        if fits:
+            assert torch.equal(open_model(uri).module.stem.bias, torch.ones(16))
+        else:
+            with pytest.raises(CovshiftError, match=r"1 unexpected: stem\.bias"):
+                open_model(uri)
+
+
 def test_a_file_says_how_it_was_pretrained(source, tmp_path):
     torch.save(source.state_dict(), tmp_path / "net.pth")
     model = open_model(f"file:{tmp_path / 'net.pth'}?arch={TINY}&pretraining=simclr")

@@ -24,6 +24,8 @@ _WRAPPERS = ("state_dict", "model_state_dict", "model", "net")
 _PREFIXES = ("module.", "_orig_mod.", "model.", "net.")
 """Prefixes that DataParallel, torch.compile and training scripts put before every name."""
 
+_CHANNELS = ("out_channels", "out_features", "num_channels", "num_features")
+"""Attributes of layers that hold the number of their output's channels."""
 
 _SCALAR = np.float64().__reduce__()[0]
 _SAFE: list[Any] = [
@@ -100,8 +102,9 @@ def load_weights(
     module: nn.Module, state: Mapping[str, Tensor], path: Path, arch: str, advice: str = "give another arch="
 ) -> None:
     """Load the weights of a checkpoint into a model; raise a `CovshiftError` that lists those that do not fit."""
+    state = without_prefix(state, module.state_dict())
+    _make_room(module, state)
     own = module.state_dict()
-    state = without_prefix(state, own)
     wrong = {key: tensor for key, tensor in state.items() if key in own and tensor.shape != own[key].shape}
     # Checkpoints of old versions of torch have no such counters, and in eval mode nothing reads them.
     counters = {key: tensor for key, tensor in own.items() if key.endswith("num_batches_tracked")}
@@ -120,6 +123,18 @@ def load_weights(
     kinds = {"missing": missing, "unexpected": unexpected, "of another shape": shapes}
     misfits = "; ".join(f"{len(keys)} {kind}: {_some(keys)}" for kind, keys in kinds.items() if keys)
     raise CovshiftError(f"{path} does not fit {arch}, which has {plural(len(own), 'tensor')}: {misfits}; {advice}")
+
+
+def _make_room(module: nn.Module, state: Mapping[str, Tensor]) -> None:
+    """Give layers that have no weight or no bias those that a checkpoint has: folding a correction in makes such."""
+    layers = dict(module.named_modules())
+    for key, tensor in state.items():
+        path, _, part = key.rpartition(".")
+        layer = layers.get(path)
+        if layer is None or part not in ("weight", "bias") or layer._parameters.get(part, tensor) is not None:
+            continue
+        if tensor.ndim == 1 and len(tensor) in [getattr(layer, name, None) for name in _CHANNELS]:
+            setattr(layer, part, nn.Parameter(torch.empty_like(tensor)))
 
 
 def without_prefix(state: Mapping[str, Tensor], own: Iterable[str]) -> dict[str, Tensor]:

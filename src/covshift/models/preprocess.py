@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
+from covshift.core.calling import to_device
 from covshift.support.checks import brief, check_flags, check_kind, check_number
 from covshift.support.errors import CovshiftError, is_number, unknown
 from covshift.support.images import middle, rgb, short_side
@@ -153,7 +154,7 @@ class Preprocess:
         if not images.flags.writeable or not images.flags.c_contiguous:
             images = images.copy()
         # Rows of a picture, not pixels: three numbers at a time would be too few to keep a processor busy.
-        rows = torch.from_numpy(images).to(device).view(number * height, width * channels).float()
+        rows: Tensor = to_device(torch.from_numpy(images), device).view(number * height, width * channels).float()
         mean, std = (torch.tensor(value, device=device).repeat(width) for value in (self.mean, self.std))
         return rows.div_(255).sub_(mean).div_(std).view(images.shape).permute(0, 3, 1, 2)
 
