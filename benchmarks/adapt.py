@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import torch
+from subjects import Subject, report
 from timing import best_seconds
 from torch import Tensor, nn
 
@@ -78,27 +79,30 @@ def training(model: nn.Module, images: Tensor) -> Callable[[], None]:
 
 
 def batch(turns: int) -> None:
-    """`Batch` against torch's train mode, 32 images of 224 pixels."""
-    print("\nBatch(prior=16), 32 images, 224 px, channels_last; times the eval forward")
-    print(f"{'':<20}{'eval s':>8}{'BN train mode':>15}{'covshift':>10}")
+    """`Batch` and groups of 8 against torch's train mode, 32 images of 224 pixels."""
+    subject = Subject("Batch(prior=16) and Batch(size=8), 32 images, 224 px, channels_last; times the eval forward")
     images = torch.randn(32, 3, 224, 224).contiguous(memory_format=torch.channels_last)
-    for name in ("resnet18", "resnet50", "mobilenet_v2"):
+    for name in ("resnet50", "mobilenet_v2", "efficientnet_b0"):
         model = network(name)
         times = best_seconds(
             {
                 "eval": lambda model=model: model(images),  # type: ignore[misc]
                 "train": training(model, images),
                 "batch": adapting(model, covshift.Batch(prior=16), images),
+                "groups": adapting(model, covshift.Batch(size=8), images),
             },
             turns,
         )
         plain = times["eval"]
-        print(f"{name:<20}{plain:>8.3f}{times['train'] / plain:>14.2f}x{times['batch'] / plain:>9.2f}x")
+        subject.add(f"{name}: eval forward", plain, unit="s")
+        subject.add(f"{name}: BN in train mode", times["train"] / plain)
+        subject.add(f"{name}: Batch(prior=16)", times["batch"] / plain)
+        subject.add(f"{name}: Batch(size=8)", times["groups"] / plain, 1.15)
+    report(subject)
 
 
 def groups(turns: int) -> None:
     """Small statistical batches in one compute batch of 256 images of 32 pixels."""
-    print("\nBatch(size=k), ResNet-20, compute batch 256, 32 px; images a second, and against Batch()")
     model = channels_last(ResNet20().eval())
     images = torch.randn(256, 3, 32, 32).contiguous(memory_format=torch.channels_last)
 
@@ -117,8 +121,10 @@ def groups(turns: int) -> None:
         },
         turns,
     )
+    subject = Subject("Batch(size=k), ResNet-20, compute batch 256, 32 px; times the eval forward")
     for name, seconds in times.items():
-        print(f"{name:<20}{256 / seconds:>8.0f} images/s{times['Batch()'] / seconds:>8.0%}")
+        subject.add(name, seconds / times["eval"])
+    report(subject)
 
 
 def full(name: str, turns: int) -> None:
@@ -139,10 +145,15 @@ def full(name: str, turns: int) -> None:
             },
             turns,
         )
-    print(
-        f"{name:<20}{times['plain']:>8.2f}{times['exact'] / times['plain']:>9.2f}x"
-        f"{times['streaming'] / times['plain']:>9.2f}x{peak() / 2**30:>13.2f} GiB"
+    gib = BUDGET / 2**30
+    subject = Subject(
+        f"estimate(), {name}, 128 images, 224 px, batches of 16, budget {gib:.0f} GiB; times one plain pass"
     )
+    subject.add("plain pass", times["plain"], unit="s")
+    subject.add("exact", times["exact"] / times["plain"], 1.15)
+    subject.add("streaming", times["streaming"] / times["plain"])
+    subject.add("peak memory", peak() / 2**30, unit="GiB")
+    report(subject)
 
 
 def spill() -> None:
@@ -163,10 +174,10 @@ def spill() -> None:
         begun = time.perf_counter()
         covshift.estimate(model, loader(), memory=budget)
         exact = time.perf_counter() - begun
-    print(
-        f"\nestimate() with spilling: ResNet-20, 10,000 images, 32 px, budget {budget / 2**20:.0f} MiB: "
-        f"peak memory {peak() / 2**20:.0f} MiB, {exact / plain:.1f}x one plain pass of {plain:.1f} s"
-    )
+    subject = Subject(f"estimate() with spilling: ResNet-20, 10,000 images, 32 px, budget {budget / 2**20:.0f} MiB")
+    subject.add("exact, times one plain pass", exact / plain, 1.8)
+    subject.add("peak memory", peak() / 2**20, unit="MiB")
+    report(subject)
 
 
 @contextmanager
@@ -207,7 +218,9 @@ def swap() -> None:
         adapter.state = states[1]
 
     seconds = best_seconds({"swap": exchange}, 50)["swap"] / 2
-    print(f"\nStream: swapping two states on resnet50 takes {1000 * seconds:.2f} ms")
+    subject = Subject("Stream, resnet50")
+    subject.add("swap of two states", 1000 * seconds, unit="ms")
+    report(subject)
     adapter.remove()
 
 
@@ -225,9 +238,7 @@ if __name__ == "__main__":
         batch(options.turns)
         groups(options.turns)
         swap()
-    print(f"\nestimate(), 128 images, 224 px, batches of 16, budget {BUDGET / 2**30:.0f} GiB; times one plain pass")
-    print(f"{'':<20}{'plain s':>8}{'exact':>10}{'streaming':>10}{'peak memory':>17}", flush=True)
-    for name in ("resnet18", "resnet50", "densenet121"):
+    for name in ("resnet18", "resnet50", "mobilenet_v2", "efficientnet_b0", "densenet121"):
         # A process each, so that the peak is its own.
         subprocess.run(
             [sys.executable, __file__, "--full", name, "--turns", str(max(2, options.turns // 2))], check=True

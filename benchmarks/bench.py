@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from adapt import ResNet20
+from subjects import Subject, report
 from timing import best_seconds
 
 from covshift.bench.evaluate import Evaluator
@@ -57,9 +58,11 @@ def speed(images: int, turns: int) -> None:
 
     best = best_seconds({"bare": bare, "run": run}, turns)
     each = {name: len(METHODS) * images / seconds for name, seconds in best.items()}
-    print(f"ResNet-20, {images} images of 32 px, fog 3, none + partial + full, best of {turns}:")
-    print(f"  three bare forward passes  {each['bare']:6.0f} images/s")
-    print(f"  the run                    {each['run']:6.0f} images/s  {each['run'] / each['bare']:.0%}")
+    subject = Subject(f"One condition: ResNet-20, {images} images of 32 px, fog 3, none + partial + full")
+    for name, rate in each.items():
+        subject.add(name, rate, unit="images/s")
+    subject.add("of bare", 100 * each["run"] / each["bare"], 95, higher=True, unit="%")
+    report(subject)
 
 
 def memory(images: int, budget: str | None) -> None:
@@ -103,8 +106,10 @@ if __name__ == "__main__":
         memory(*json.loads(sys.argv[2]))
     else:
         speed(2_048, turns=5)
+        subject = Subject("Memory of a run, 10,000 images of 32 px, and its start")
         for budget in (None, "1.2 GiB"):
             command = [sys.executable, __file__, "memory", json.dumps([10_000, budget])]
             gib, seconds = json.loads(subprocess.check_output(command, text=True))
-            print(f"10,000 images of 32 px, --memory {budget}: peak {gib:.2f} GiB, {seconds:.0f} s")
-        print(f"start to the first line of progress: {first_line(3):.1f} s")
+            subject.add(f"peak with --memory {budget} ({seconds:.0f} s)", gib, unit="GiB")
+        subject.add("start to the first line of progress", first_line(3), unit="s")
+        report(subject)

@@ -2,7 +2,8 @@
 
 imagecorruptions does not run beside current packages, so it gets an environment of its own (Python 3.8 to 3.10 and the
 packages of its time), made once in the user's cache folder. A worker in there answers timing requests in turn with
-covshift, on the same images. Each is timed as it is used: imagecorruptions image by image, covshift batch by batch.
+covshift, on the same images. Each is timed as it is used: imagecorruptions image by image, covshift batch by batch. On
+a busy machine the CPU time of one thread says more, which a second table compares.
 
     python benchmarks/corruptions.py [--repeats 4] [--images 64]
 """
@@ -16,8 +17,10 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
+from subjects import Subject, report
 
 from covshift.corruptions import corrupt, names
 from covshift.support.arrays import Array
@@ -48,10 +51,12 @@ images = np.load(sys.argv[1])
 for line in sys.stdin:
     name, severity, count = json.loads(line)
     try:
-        begun = time.perf_counter()
+        begun, used = time.perf_counter(), time.process_time()
         for image in images[:count]:
             corrupt(image, corruption_name=name, severity=severity)
-        answer = {"ms": 1000 * (time.perf_counter() - begun) / count}
+        answer = {
+            "wall": 1000 * (time.perf_counter() - begun) / count, "cpu": 1000 * (time.process_time() - used) / count
+        }
     except Exception as error:
         answer = {"error": repr(error)}
     print(json.dumps(answer), flush=True)
@@ -77,6 +82,13 @@ def old_python() -> str:
             if shutil.which(candidate) and subprocess.run([candidate, "-V"], capture_output=True).returncode == 0:
                 return candidate
     sys.exit("imagecorruptions needs Python 3.8, 3.9 or 3.10; install one of them, so that e.g. python3.9 starts it")
+
+
+class Times(NamedTuple):
+    """Milliseconds for one image."""
+
+    wall: float
+    cpu: float
 
 
 class Old:
@@ -113,63 +125,79 @@ class Old:
         (folder / "ready").touch()
         return python
 
-    def milliseconds(self, name: str, severity: int, count: int) -> float | None:
+    def milliseconds(self, name: str, severity: int, count: int) -> Times | None:
         """For one image, or None where it fails."""
         assert self._worker.stdin is not None
         assert self._worker.stdout is not None
         self._worker.stdin.write(json.dumps([name, severity, count]) + "\n")
         self._worker.stdin.flush()
         answer: dict[str, float] = json.loads(self._worker.stdout.readline())
-        return answer.get("ms")
+        return None if "error" in answer else Times(**answer)
 
 
-def ours(images: Array, name: str, severity: int) -> float:
+def ours(images: Array, name: str, severity: int, threads: int | None = None) -> Times:
     """Milliseconds for one image of a batch."""
-    begun = time.perf_counter()
-    corrupt(images, name, severity)
-    return 1000 * (time.perf_counter() - begun) / len(images)
+    begun, used = time.perf_counter(), time.process_time()
+    corrupt(images, name, severity, threads=threads)
+    wall, cpu = time.perf_counter() - begun, time.process_time() - used
+    return Times(1000 * wall / len(images), 1000 * cpu / len(images))
+
+
+def compare(old: Old, images: Array, name: str, severity: int, repeats: int) -> tuple[Times, Times | None]:
+    """The best of several interleaved runs of both: wall time on all cores, and CPU time on one thread."""
+    ours(images, name, severity)
+    old.milliseconds(name, severity, 1)
+    mean, once = ours(images, name, severity), old.milliseconds(name, severity, 1)
+    # Both are timed for about as long: on a busy machine a shorter run finds a quiet moment more easily.
+    count = max(1, min(len(images), round(len(images) * mean.wall / once.wall))) if once else 1
+    mine, theirs = [], []
+    for _ in range(repeats if name != "glass_blur" else 1):
+        mine.append(Times(ours(images, name, severity).wall, ours(images, name, severity, threads=1).cpu))
+        theirs += [times for times in (old.milliseconds(name, severity, count),) if times is not None]
+    return best(mine), best(theirs) if theirs else None
+
+
+def best(times: list[Times]) -> Times:
+    """The least of both kinds of time."""
+    return Times(min(each.wall for each in times), min(each.cpu for each in times))
 
 
 def against_imagecorruptions(images: Array, repeats: int) -> None:
     """A row for each corruption: the mean over severities of the best of several interleaved runs."""
-    print(f"{images.shape[1]} px, ms an image   covshift  imagecorruptions   ratio")
-    ratios = []
+    size = images.shape[1]
+    wall = Subject(f"Corruptions, {size} px; times as fast as imagecorruptions")
+    cpu = Subject(f"Corruptions, {size} px, CPU time of one thread; times as fast as imagecorruptions")
+    ratios: dict[str, list[float]] = {"wall": [], "cpu": []}
     with Old(images) as old:
         for name in names("all"):
-            mine, theirs = [], []
-            for severity in range(1, 6):
-                ours(images, name, severity)
-                old.milliseconds(name, severity, 1)
-                mean, once = ours(images, name, severity), old.milliseconds(name, severity, 1)
-                # Both are timed for about as long: on a busy machine a shorter run finds a quiet moment more easily.
-                count = max(1, min(len(images), round(len(images) * mean / once))) if once else 1
-                pairs = [
-                    (ours(images, name, severity), old.milliseconds(name, severity, count))
-                    for _ in range(repeats if name != "glass_blur" else 1)
-                ]
-                mine.append(min(pair[0] for pair in pairs))
-                theirs.append(min((pair[1] for pair in pairs if pair[1] is not None), default=None))
-            left, right = statistics.fmean(mine), [time for time in theirs if time is not None]
-            if not right:
-                print(f"{name:<20}{left:12.3f}{'fails':>18}")
-                continue
-            ratios.append(statistics.fmean(right) / left)
-            print(f"{name:<20}{left:12.3f}{statistics.fmean(right):18.2f}{ratios[-1]:8.1f}", flush=True)
-    print(f"{'geometric mean':<20}{statistics.geometric_mean(ratios):38.1f}")
+            pairs = [compare(old, images, name, severity, repeats) for severity in range(1, 6)]
+            for subject, kind, goal in ((wall, "wall", 4.0), (cpu, "cpu", None)):
+                left = statistics.fmean(getattr(mine, kind) for mine, _ in pairs)
+                right = [getattr(theirs, kind) for _, theirs in pairs if theirs is not None]
+                if not right:
+                    subject.add(f"{name}, where imagecorruptions fails", left, unit="ms")
+                    continue
+                ratios[kind].append(statistics.fmean(right) / left)
+                label = f"{name} ({left:.3f} ms, was {statistics.fmean(right):.2f} ms)"
+                subject.add(label, ratios[kind][-1], goal, higher=True)
+    wall.add("geometric mean", statistics.geometric_mean(ratios["wall"]), 20, higher=True)
+    cpu.add("geometric mean", statistics.geometric_mean(ratios["cpu"]), higher=True)
+    report(wall)
+    report(cpu)
 
 
 def alone(images: Array, repeats: int) -> None:
     """A row for each corruption, and the mean."""
-    print(f"{images.shape[1]} px, ms an image   covshift")
-    means = []
+    subject, means = Subject(f"Corruptions, {images.shape[1]} px, CPU time of an image"), []
     for name in names("all"):
         best = []
         for severity in range(1, 6):
             ours(images[:8], name, severity)
-            best.append(min(ours(images, name, severity) for _ in range(repeats)))
+            best.append(min(ours(images, name, severity).cpu for _ in range(repeats)))
         means.append(statistics.fmean(best))
-        print(f"{name:<20}{means[-1]:12.4f}")
-    print(f"{'mean':<20}{statistics.fmean(means):12.4f}")
+        subject.add(name, means[-1], unit="ms")
+    subject.add("mean", statistics.fmean(means), 0.03, unit="ms")
+    report(subject)
 
 
 if __name__ == "__main__":
@@ -178,5 +206,4 @@ if __name__ == "__main__":
     parser.add_argument("--images", type=int, default=64)
     arguments = parser.parse_args()
     against_imagecorruptions(np.stack([photo(224, seed) for seed in range(arguments.images)]), arguments.repeats)
-    print()
     alone(np.stack([photo(32, seed) for seed in range(512)]), arguments.repeats)

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from estimators import Reference, aetta, cot, cott, mano, mano_score, refer, with_line
 
 import covshift
 from covshift import Batch, Statistics
@@ -24,13 +25,14 @@ from covshift.data import CLEAN, open_data
 from covshift.data.selection import Selection, choose
 from covshift.models import Model, open_model
 from covshift.shift import Predictor, best_layer_prior
-from covshift.shift.forecast.observe import Batches, observe
+from covshift.shift.forecast.observe import Batches, Observation, observe
 from covshift.shift.forecast.signals import METHODS
 from covshift.shift.prior import search
 from covshift.support.allocator import keep_freed_memory
 
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128)
 PRIORS = (0.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0)
+RIVALS = ("COT", "COTT", "MaNo", "AETTA")
 Row = dict[str, Any]
 
 
@@ -70,14 +72,17 @@ def predict(opened: Model, images: Any, labels: torch.Tensor, severities: list[i
         predictor = Predictor.fit(model, images[:half], labels[:half], preprocess=preprocess)
         predictor.save(saved)
     truth = labels[half:]
+    rivals = partial(by_rivals, opened, references(opened, images[:half], labels[:half]))
 
     def forecasts(name: str, severity: int) -> Row:
-        seen = observe(model, Batches(covshift.corrupt(images[half:], name, severity), preprocess, 100))
-        row: Row = {"distance": seen.distance.average}
+        batches = Batches(covshift.corrupt(images[half:], name, severity), preprocess, 100)
+        seen = predictor.observe(batches)
+        row: Row = {"distance": seen.distance.average, **rivals(batches, seen)}
         for which in ("plain", "adapted"):
             row[which] = (seen.logits(which).argmax(1) != truth).double().mean().item()
             for method in METHODS:
                 row[f"{which} {method}"] = getattr(predictor.predict_observed(seen, method=method), which)
+            row["sure"] = predictor.predict_observed(seen).sure
             own = predictor.predict_observed(seen, method="distance", kind=category(name))
             row[f"{which} distance by kind"] = getattr(own, which)
         return row
@@ -90,15 +95,46 @@ def predict(opened: Model, images: Any, labels: torch.Tensor, severities: list[i
     print("| error of | method | all | " + " | ".join(kinds) + " | interval holds |")
     print("|---|---|--:|" + "--:|" * (len(kinds) + 1))
     for which in ("plain", "adapted"):
-        for method in (*METHODS, "distance by kind"):
-            off = {row["corruption"] + str(row["severity"]): row[f"{which} {method}"][0] - row[which] for row in found}
-            held = [row[f"{which} {method}"][1] <= row[which] <= row[f"{which} {method}"][2] for row in found]
+        for method in (*METHODS, "distance by kind", *RIVALS):
+            if not all(f"{which} {method}" in row for row in found):
+                continue  # rows of an older version, or AETTA, which is for adapted models
+            key = f"{which} {method}"
+            off = {row["corruption"] + str(row["severity"]): row[key][0] - row[which] for row in found}
+            held = [row[key][1] <= row[which] <= row[key][2] for row in found if len(row[key]) > 1]
             by_kind = [np.mean([abs(e) for name, e in off.items() if category(name[:-1]) == kind]) for kind in kinds]
             cells_ = " | ".join(f"{100 * value:.2f}" for value in [np.mean(np.abs(list(off.values()))), *by_kind])
-            print(f"| {which} | {method} | {cells_} | {np.mean(held):.0%} |")
+            print(f"| {which} | {method} | {cells_} | {f'{np.mean(held):.0%}' if held else ''} |")
+    if all("sure" in row for row in found):
+        print(f"sure of {sum(row['sure'] for row in found)} of {len(found)} conditions")
     for which in ("plain", "adapted"):
         line = np.corrcoef([row["distance"] for row in measured], [row[which] for row in measured])[0, 1]
         print(f"correlation of distance and error of the {which} model over {len(measured)} conditions: {line:.3f}")
+
+
+def references(opened: Model, images: Any, labels: torch.Tensor) -> dict[str, Reference]:
+    """What the rivals learn: thresholds on clean images, and MaNo's line on the holdout corruptions."""
+    made: dict[str, Reference] = {}
+    scores: dict[str, list[tuple[float, float]]] = {"plain": [], "adapted": []}
+    for name, severity in [("clean", 0), *((name, s) for name in names("holdout") for s in (1, 3, 5))]:
+        shown = images if name == "clean" else covshift.corrupt(images, name, severity)
+        seen = observe(opened.module, Batches(shown, opened.preprocess, 100))
+        for which in ("plain", "adapted"):
+            logits = seen.logits(which)
+            made.setdefault(which, refer(logits, labels))
+            scores[which].append((mano_score(logits), (logits.argmax(1) != labels).double().mean().item()))
+    return {which: with_line(made[which], pairs) for which, pairs in scores.items()}
+
+
+def by_rivals(opened: Model, known: dict[str, Reference], batches: Batches, seen: Observation) -> Row:
+    """The errors that the rivals predict; AETTA is for adapted models."""
+    row: Row = {}
+    for which in ("plain", "adapted"):
+        for name, rival in (("COT", cot), ("COTT", cott), ("MaNo", mano)):
+            row[f"{which} {name}"] = [rival(seen.logits(which), known[which])]
+    applied = covshift.estimate(opened.module, batches, progress=False).apply(opened.module)
+    row["adapted AETTA"] = [aetta(opened.module, batches)]
+    applied.restore()
+    return row
 
 
 def prior(

@@ -18,8 +18,9 @@ from covshift.support.tables import EMPTY, Notation, Table, TableCell, percent_c
 from covshift.support.writers import format_tables
 
 ORDERS = "shuffled dirichlet:0.1 runs:20 label"
-RIVALS = "alpha-bn:n=1,robustbn,tbr,iabn,unmix-tns,lame,lame:affinity=rbf,prior-correction,tent"
-METHODS = f"none,partial,full,batch:n=16,N=auto,stream:n=1,N=16,{RIVALS}"
+RIVALS = "alpha-bn:n=1,robustbn,tbr,iabn,unmix-tns,lame,prior-correction,tent"
+LIVE = "live:n=1,memory=200,anchored,live:n=16,memory=200,anchored"
+METHODS = f"none,partial,full,batch:n=16,N=auto,{LIVE},{RIVALS}"
 WARM_UP = "batch:n=64,N=inf"  # the first method of a condition waits for its images, so that its time says nothing
 TIME = Notation("{:.2f}".format, "{:.2f}".format)
 

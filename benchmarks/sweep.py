@@ -20,6 +20,7 @@ import numpy as np
 import torch
 from adapt import ResNet20
 from bench import AT_ONCE, METHODS, evaluator
+from subjects import Subject, report
 from timing import best_seconds
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -95,14 +96,18 @@ def speed(images: int, turns: int) -> None:
     best["sweep"] = sum(best[name] for name in parts)
     shown_images = len(CONDITIONS) * len(METHODS) * images
     peak, each = peak_flops(), flops_an_image()
-    print(f"ResNet-20, {images} images of 32 px, {len(CONDITIONS)} conditions, none + partial + full, best of {turns}:")
-    print(f"  roofline: {peak / 1e9:.0f} GFLOP/s by a matmul, {each / 1e6:.1f} MFLOP an image")
+    about = f"{images} images of 32 px, {len(CONDITIONS)} conditions, none + partial + full"
+    subject = Subject(
+        f"Sweep: ResNet-20, {about}; {peak / 1e9:.0f} GFLOP/s by a matmul, {each / 1e6:.1f} MFLOP an image"
+    )
     rates = {"roofline": peak / each} | {name: shown_images / best[name] for name in ("bare", "folded", "sweep")}
     for name, rate in rates.items():
-        against = f"{rate / rates['bare']:8.0%} of bare {rate / rates['roofline']:8.0%} of the roofline"
-        print(f"  {name:<12}{rate:8.0f} images/s{against}")
+        subject.add(f"{name} ({rate:.0f} images/s), of the roofline", 100 * rate / rates["roofline"], unit="%")
+    subject.add("sweep, of bare", 100 * rates["sweep"] / rates["bare"], 110, higher=True, unit="%")
     third = best["bare"] / len(METHODS)
-    print("  of one bare pass: " + ", ".join(f"{name} {best[name] / third:.2f}" for name in parts))
+    for name in parts:
+        subject.add(f"{name}, of one bare pass", best[name] / third)
+    report(subject)
 
 
 def run_cli(folder: Path, images: int, options: list[str], launch: tuple[str, ...] = ()) -> float:

@@ -6,7 +6,9 @@ if TYPE_CHECKING:
     __version__: str
     from covshift import export, shift
     from covshift.core.adapter import Adapter, adapt, release
+    from covshift.core.choosing import choose_source
     from covshift.core.estimate import estimate
+    from covshift.core.fleet import Camera, Fleet
     from covshift.core.live import Live
     from covshift.core.moments import Moments
     from covshift.core.policies import Batch, Memory, Policy, Rows, Stream
@@ -21,9 +23,11 @@ if TYPE_CHECKING:
 __all__ = [
     "Adapter",
     "Batch",
+    "Camera",
     "Condition",
     "CovshiftError",
     "Data",
+    "Fleet",
     "Live",
     "Memory",
     "Model",
@@ -36,6 +40,7 @@ __all__ = [
     "Statistics",
     "Stream",
     "adapt",
+    "choose_source",
     "corrupt",
     "estimate",
     "export",
@@ -49,7 +54,9 @@ __all__ = [
 # Names are imported when they are asked for, so that `covshift --help` does not wait for torch.
 _MODULES = {
     "covshift.core.adapter": ("Adapter", "adapt", "release"),
+    "covshift.core.choosing": ("choose_source",),
     "covshift.core.estimate": ("estimate",),
+    "covshift.core.fleet": ("Camera", "Fleet"),
     "covshift.core.live": ("Live",),
     "covshift.core.moments": ("Moments",),
     "covshift.core.policies": ("Batch", "Memory", "Policy", "Rows", "Stream"),
@@ -63,8 +70,8 @@ _MODULES = {
 }
 
 _ROOMS = (
-    *("bench", "corruptions", "data", "doctor", "export", "models", "repairs", "report", "reproduce", "shift"),
-    *("support", "training"),
+    *("bench", "corruptions", "data", "doctor", "export", "models", "repairs", "report", "reproduce", "serve"),
+    *("shift", "support", "training"),
 )
 
 

@@ -108,6 +108,7 @@ def calls(ready: Ready) -> dict[str, Call]:
     few = {"corruptions": ["fog"], "severities": [1], "methods": ["none"]}
     return {
         **_core(net, batch, source, target),
+        **_anchored(net, batch, target),
         "corrupt": Call(
             covshift.corrupt,
             {"images": pixels(2), "name": "frost", "severity": 3, "seed": 0, "indices": [0, 1], "rng": None}
@@ -222,6 +223,43 @@ def _core(net: nn.Module, batch: torch.Tensor, source: Statistics, target: Stati
     }
 
 
+def _anchored(net: nn.Module, batch: torch.Tensor, target: Statistics) -> dict[str, Call]:
+    """Calls about sources, and of what uses most of the package."""
+    source = covshift.Source.measure(net, batch, progress=False)
+    quiet = {"sync": True, "progress": False}
+    return {
+        "Live": Call(covshift.Live, {"memory": 200, "prior": 16, "sync": False}),
+        "adapt to a source": Call(
+            _adapted, {"model": net, "policy": Batch(), "layers": None, "only": None, "source": source}
+        ),
+        "estimate from a source": Call(covshift.estimate, {"model": net, "loader": batch, "source": source, **quiet}),
+        "Source.measure": Call(
+            covshift.Source.measure, {"model": net, "loader": batch, "places": "auto", "call": None, **quiet}
+        ),
+        "Source.of": Call(covshift.Source.of, {"model": net}),
+        "Source.anchors": Call(source.anchors, {"model": net}),
+        "Source.save": Call(source.save, {"path": "saved.safetensors"}),
+        "Source.load": Call(covshift.Source.load, {"path": "source.safetensors"}),
+        "repair": Call(
+            covshift.repair,
+            {"model": net, "target": batch.repeat(8, 1, 1, 1), "source": None, "force": True, "limit": None}
+            | {"skip_broken": False, "progress": False},
+        ),
+        "export.save": Call(
+            covshift.export.save,
+            {"model": net, "path": "saved.safetensors", "to": "safetensors", "patch": target, "swappable": False}
+            | {
+                "adaptive": False,
+                "prior": None,
+                "with_preprocess": False,
+                "frame": None,
+                "preprocess": None,
+                "size": 16,
+            },
+        ),
+    }
+
+
 def _same(image: np.ndarray, constant: object, rng: object) -> np.ndarray:
     return image
 
@@ -244,8 +282,8 @@ def _moments(**values: Any) -> None:
     _resumed(patch)
 
 
-def _adapted(model: Any, policy: Any, layers: Any, only: Any) -> Any:
-    with covshift.adapt(model, policy, layers=layers, only=only), torch.no_grad():
+def _adapted(model: Any, policy: Any, layers: Any, only: Any, source: Any = None) -> Any:
+    with covshift.adapt(model, policy, layers=layers, only=only, source=source), torch.no_grad():
         return model(torch.rand(2, 3, 16, 16))
 
 
@@ -263,6 +301,7 @@ def ready(tmp_path, monkeypatch) -> Ready:
     predictor = shift.Predictor.fit(net, pixels(), np.arange(12) % 6, preprocess=half, **chosen)
     predictor.save("predictor.safetensors")
     target.save("target.safetensors")
+    covshift.Source.measure(net, torch.rand(8, 3, 16, 16), progress=False).save("source.safetensors")
     Store.create(Path("stored"), a_run()).append([a_row()])
     return Ready(source, target, predictor, covshift.open_data("npz:set.npz"), half)
 

@@ -7,16 +7,18 @@ import struct
 import numpy as np
 import pytest
 import torch
-from networks import tiny
+from networks import assert_same, snapshot, tiny
 from PIL import Image
 from runs import workplace
 from safetensors.torch import save as to_safetensors
 from test_files import LABELS, PIXELS, encoded, measured, npy, npz
+from torch import nn
 from trees import picture
 from typer.testing import CliRunner
 
-from covshift import CovshiftError
+from covshift import Batch, Condition, CovshiftError, Source, adapt, corrupt, estimate
 from covshift.cli import app
+from covshift.core.adapter import Adapter
 from covshift.data import open_data
 from covshift.models.builtin import WEIGHTS, open_weights
 from covshift.models.checkpoint import read_state
@@ -155,6 +157,44 @@ def test_a_card_of_absurd_size(change, words, tmp_path):
     (tmp_path / "a.json").write_text(json.dumps(card | change))
     with pytest.raises(CovshiftError, match=words):
         open_weights(tmp_path / "a.safetensors")
+
+
+@pytest.mark.parametrize("pair", [([], "zz"), ("fog", "zz"), ("fog", -1), ("fog", 1.5), ("fog", True), (None, 1)])
+def test_a_condition_that_cannot_be(pair):
+    with pytest.raises(CovshiftError, match=r"expected (corruption|severity) to be"):
+        Condition(*pair)
+
+
+@pytest.mark.parametrize("name", ["fog", "frost"])
+@pytest.mark.parametrize("frost", [object(), 3, None, [], [None], {1: 2}, [PIXELS]])
+def test_ice_is_checked_for_every_corruption(name, frost):
+    with pytest.raises(CovshiftError, match="expected frost textures as uint8 arrays"):
+        corrupt(np.zeros((16, 16, 3), np.uint8), name, 3, frost=frost)
+
+
+USES = {
+    "adapt": lambda model, x: adapt(model, Batch(prior=1)),
+    "adapt to the source that it holds": lambda model, x: adapt(model, Batch(), source=Source.of(model)),
+    "estimate": lambda model, x: estimate(model, x),
+    "estimate in one pass": lambda model, x: estimate(model, x, exact=False),
+    "Source.measure": lambda model, x: Source.measure(model, x),
+}
+HELD = [("running_mean", np.nan), ("running_mean", np.inf), *(("running_var", each) for each in (np.nan, np.inf, -1))]
+
+
+@pytest.mark.parametrize("use", USES)
+@pytest.mark.parametrize(("buffer", "value"), HELD)
+def test_a_model_that_holds_impossible_statistics(buffer, value, use):
+    model, x = nn.Sequential(nn.BatchNorm2d(4), nn.BatchNorm2d(4)).eval(), torch.rand(8, 4, 6, 6)
+    before = snapshot(model)
+    found = USES[use](model, x)  # of a model just constructed
+    if isinstance(found, Adapter):
+        found.remove()
+    getattr(model[1], buffer)[2] = value
+    with pytest.raises(CovshiftError, match="expected layer '1' to hold finite means and finite variances from 0"):
+        USES[use](model, x)
+    getattr(model[1], buffer)[2] = before["state"][f"1.{buffer}"][2]
+    assert_same(before, model)
 
 
 def predictor_file(net, rows, **metadata) -> bytes:
