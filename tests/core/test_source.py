@@ -292,7 +292,73 @@ def test_shared_weights_are_not_folded():
     target.apply(model, layers="2").restore()
 
 
-OTHER = "measured on another model"
+@pytest.mark.parametrize("name", ["resnet18", "vit_tiny"])
+def test_a_correction_is_not_applied_to_what_is_corrected_already(name, tmp_path):
+    model, clean, shifted = network(name)
+    target = covshift.estimate(model, shifted, source=Source.measure(model, clean))
+    target.save(tmp_path / "patch.safetensors")
+    applied = target.apply(model)
+    corrected = snapshot(model)
+    for again in (target, target.merge(target), Statistics.load(tmp_path / "patch.safetensors")):
+        with pytest.raises(CovshiftError, match=r"other weights now; restore\(\)"):
+            again.apply(model)
+    assert_same(corrected, model)
+    applied.restore()
+    target.apply(model).restore()
+
+
+def test_statistics_that_the_layers_hold_can_be_applied_again():
+    model = tiny()
+    target = covshift.estimate(model, images(10), source=Source.of(model))
+    assert target.anchors is None
+    target.apply(model)
+    once = snapshot(model)
+    target.apply(model)
+    assert_same(once, model)
+
+
+class Shared(nn.Module):
+    """One norm that is called twice in a pass, on activations that differ; one that is called never."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(3, 8, 3)
+        self.twice = nn.GroupNorm(2, 8)
+        self.never = nn.GroupNorm(2, 8)
+        self.once = nn.GroupNorm(2, 8)
+        self.head = nn.Linear(8, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.twice(self.conv(x))
+        return self.head(self.once(self.twice(3 * x.relu() + 1)).relu().mean((2, 3)))
+
+
+@torch.inference_mode()
+def test_places_that_are_called_several_times_or_never_are_left_out():
+    torch.manual_seed(0)
+    model, clean = randomise(Shared()), images(12)
+    source = Source.measure(model, clean.split(5))
+    assert source.statistics.keys() == {"once"}
+    want = model(clean)
+    with covshift.adapt(model, Batch(prior=0), source=source):
+        assert relative(model(clean), want) < 1e-9
+    assert Source.measure(model, clean, places="*").statistics.keys() == {"conv", "once", "head"}
+    # Two passes in one call are not one pass that calls its layers twice.
+    twin = Source.measure(model, clean, call=lambda model, x: (model(x), model(-x)))
+    assert twin.statistics["once"].images == 12
+
+
+@torch.inference_mode()
+def test_a_network_of_linear_layers_is_adapted_before_its_last():
+    torch.manual_seed(0)
+    model, clean = nn.Sequential(nn.Linear(6, 5), nn.ReLU(), nn.Linear(5, 4)).double().eval(), images(12)[:, 0, 0, :6]
+    source = Source.measure(model, clean)
+    assert source.statistics.keys() == {"0"}
+    with covshift.estimate(model, 2 * clean + 1, source=source).apply(model):
+        corrected = model[0](2 * clean + 1)
+    torch.testing.assert_close(corrected.mean(0), model[0](clean).mean(0))
+
+
 WRONG_SOURCES = {
     "of another network": (
         lambda model: Source.measure(bare().double().eval(), images(12)),
@@ -310,6 +376,14 @@ WRONG_SOURCES = {
     "no images": (lambda model: Source.measure(model, []), "no images that reach a place"),
     "NaN": (lambda model: Source.measure(model, images(12) / 0), "NaN or infinite"),
     "unknown place": (lambda model: Source.measure(model, images(12), places="nowhere"), "'nowhere' matches no"),
+    "place never called": (
+        lambda model: Source.measure(randomise(Shared()), images(12), places=["once", "never"]),
+        "'never' to match a layer that the model calls once",
+    ),
+    "place called twice": (
+        lambda model: Source.measure(randomise(Shared()), images(12), places="twice"),
+        "got 'twice', which it calls several times",
+    ),
     "no pattern": (lambda model: Source.measure(model, images(12), places=3), "takes patterns|expected layers"),
     "no loader": (lambda model: Source.measure(model, 3), "expected a loader"),
 }

@@ -13,7 +13,7 @@ from covshift.core.moments import Moments
 from covshift.core.places import Place
 from covshift.core.policies import Memory, Numbers, Policy
 from covshift.core.seen import Seen
-from covshift.core.source import Source
+from covshift.core.source import Source, statistics_toward
 from covshift.core.statistics import Statistics
 from covshift.support.errors import CovshiftError
 
@@ -26,7 +26,7 @@ def export_state(
 ) -> Statistics:
     """Return a memory as the statistics that users save and swap."""
     held = {place.path: Moments(0, 0, place.mean.clone(), place.var.clone()) for place in places}
-    return policy.export(memory, Statistics(held, fingerprint, anchors=None if source is None else held))
+    return policy.export(memory, statistics_toward(source, held, held, fingerprint))
 
 
 def resume_state(

@@ -20,7 +20,7 @@ from covshift.core.lockstep import Lockstep
 from covshift.core.moments import Meter, Moments, merge, widen
 from covshift.core.places import Only, Patterns, Place, give_back
 from covshift.core.ranks import least_of_ranks, over_ranks, sharing_failure
-from covshift.core.source import Source, anchors_of
+from covshift.core.source import Source, anchors_of, statistics_toward
 from covshift.core.statistics import Prior, Statistics, check_prior, target_weight
 from covshift.core.turns import Turns
 from covshift.core.wrappers import AnyModel, unwrap
@@ -123,8 +123,7 @@ def estimate(
     chosen = {layer.path: layer.chosen(seen[layer.path]) for layer in measured if layer.path in seen}
     if prior:
         chosen = {layer.path: _mixed(layer, chosen[layer.path], weigh) for layer in measured if layer.path in chosen}
-    anchors = None if source is None else unseen
-    return Statistics(unseen | chosen, fingerprint(module), anchors=anchors)
+    return statistics_toward(source, unseen | chosen, unseen, fingerprint(module))
 
 
 _Weigh = Callable[[Place, Moments], float | Tensor]

@@ -70,16 +70,34 @@ def choose_places(model: AnyModel, patterns: Patterns = None) -> dict[str, int]:
     root = _ready(model)
     sizes = {path: size for path, module in root.named_modules() if (size := _channels(module)) is not None}
     modules = {path: root.get_submodule(path) for path in sizes}
-    if patterns is not None and not (isinstance(patterns, str) and patterns == "auto"):
+    if not _is_auto(patterns):
         return {path: sizes[path] for path in _free(modules, patterns)}
     for wanted in (holds_statistics, _normalises, _convolves):
         chosen = {path: sizes[path] for path, module in modules.items() if wanted(module)}
         if chosen:
             return chosen
+    linear = dict(list(sizes.items())[:-1])  # what are left are linear layers, and the last one gives the answers
+    if linear:
+        return linear
     raise CovshiftError(
-        "the model has no layer whose activations can be corrected: none that holds statistics, no convolution and no "
-        "normalisation"
+        "the model has no layer whose activations can be corrected: none that holds statistics, no normalisation, no "
+        "convolution, and no linear layer before the last"
     )
+
+
+def check_met(patterns: Patterns, met: Iterable[str]) -> None:
+    """Raise a `CovshiftError` unless each pattern that a user has given matches one of the places that were met."""
+    given = [] if _is_auto(patterns) else [patterns] if isinstance(patterns, str) else list(patterns or [])
+    for pattern in given:
+        if not any(fnmatchcase(path, pattern) for path in met):
+            raise CovshiftError(
+                f"expected places={pattern!r} to match a layer that the model calls once in a pass, got only "
+                "layers that it never calls, or calls several times; choose others"
+            )
+
+
+def _is_auto(patterns: Patterns) -> bool:
+    return patterns is None or (isinstance(patterns, str) and patterns == "auto")
 
 
 def _normalises(module: nn.Module) -> bool:

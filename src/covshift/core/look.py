@@ -15,7 +15,11 @@ from covshift.support.progress import progress_bar
 
 
 class Look:
-    """Measures the moments of all activations at some places, and of single images, in one pass over the data."""
+    """Measures the moments of all activations at some places, and of single images, in one pass over the data.
+
+    A place that the model calls several times in one pass is left out: each call has statistics of its own there, so
+    that one source for all of them would change what has not shifted.
+    """
 
     def __init__(self, model: nn.Module, places: list[Place]) -> None:
         self._model = model
@@ -25,23 +29,31 @@ class Look:
         self._variances: dict[str, Moments] = {}
         self._meter = Meter()
         self._images: dict[str, tuple[Tensor, Tensor]] = {}
+        self._called: set[str] = set()  # in this pass
+        self._again: set[str] = set()  # several times in some pass
         self._regression: Regression | None = None
 
     def at(self, batches: Iterable[Any], call: Callable[[nn.Module, Any], Any], *, progress: bool) -> None:
         """Show the model all batches."""
         total = len(batches) if isinstance(batches, Sized) else None
         handles = [handle for place in self._places for handle in place.hook(self._act)]
+        handles.append(self._model.register_forward_pre_hook(self._begin, prepend=True))
         try:
             with torch.inference_mode(), progress_bar("measuring the source", total, enabled=progress) as advance:
                 for batch in batches:
-                    self._meter, self._images = Meter(), {}
+                    self._meter, self._images, self._called = Meter(), {}, set()
                     self._end(call(self._model, batch))
                     advance(1)
         finally:
             for handle in handles:
                 handle.remove()
 
+    def _begin(self, model: nn.Module, args: object) -> None:
+        self._called = set()
+
     def _act(self, place: Place, passing: Any) -> None:
+        self._again |= {place.path} & self._called
+        self._called.add(place.path)
         x = place.read(passing, self._meter.known)
         batch = self._meter.measure(place.path, x)
         _add(self._seen, place.path, batch)
@@ -62,7 +74,7 @@ class Look:
             self._regression.add(output, self._images)
 
     def moments(self, *, sync: bool) -> dict[str, Moments]:
-        """Return the moments of what passes each place that was reached."""
+        """Return the moments of what passes each place that was reached, and once in each pass."""
         seen = self._all(self._seen, sync)
         seen = {path: moments for path, moments in seen.items() if moments.count}
         if not seen:
@@ -70,7 +82,13 @@ class Look:
         for path, moments in seen.items():
             if not (moments.mean.isfinite() & moments.var.isfinite()).all():
                 raise not_finite(path)
-        return seen
+        once = {path: moments for path, moments in seen.items() if path not in self._again}
+        if not once:
+            raise CovshiftError(
+                f"expected places that the model calls once in a pass, got {next(iter(seen))!r}, which it calls "
+                "several times, with statistics of its own each time; choose others with places="
+            )
+        return once
 
     def of_images(self, *, sync: bool) -> tuple[dict[str, Moments], dict[str, Moments]]:
         """Return the moments over images of the mean of one image, and of its variance."""

@@ -214,7 +214,7 @@ class Policy:
     def export(self, memory: Memory, source: Statistics) -> Statistics:
         """Return the state that users save and swap: what each layer has seen, or its source statistics."""
         seen = {**source, **memory.seen}
-        return Statistics(seen, source.fingerprint, anchors=source.anchors, notes=memory.notes)
+        return source.with_layers(seen, memory.notes)
 
     def resume(self, state: Statistics) -> Memory:
         """Return the memory that a state describes."""

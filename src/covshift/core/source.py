@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from covshift.core.calling import batches_of, call_model
 from covshift.core.classes import Classes
-from covshift.core.finding import choose_places, find_places
+from covshift.core.finding import check_met, choose_places, find_places
 from covshift.core.hooks import check_not_compiled
 from covshift.core.identity import digest, fingerprint
 from covshift.core.look import Look
@@ -91,7 +91,8 @@ class Source:
             model: a model in eval mode, or what `open_model` returns; it is as before when this returns or raises.
             loader: batches of clean images, some hundreds in all, in the forms that `estimate` takes.
             places: where to measure. "auto" chooses by the kind of network; patterns of layer paths, such as
-                "blocks.*.norm1", choose by hand.
+                "blocks.*.norm1", choose by hand. Layers that the model does not call, or calls several times in one
+                pass, are left out.
             call: how to call the model on a batch, as for `estimate`.
             sync: whether ranks of `torch.distributed` measure one set together, each with its own part of it.
             progress: whether to show a progress bar when this takes long.
@@ -106,6 +107,7 @@ class Source:
         look = Look(module, found)
         look.at(batches, call or call_model, progress=progress)
         seen = look.moments(sync=sync)
+        check_met(places, seen)
         images = max(moments.images for moments in seen.values())
         if images < FEWEST:
             raise CovshiftError(
@@ -181,3 +183,19 @@ def anchors_of(source: Source | None, model: AnyModel) -> dict[str, Moments] | N
         return None
     check_kind(source, Source, "source", "a Source")
     return source.anchors(model)
+
+
+def statistics_toward(
+    source: Source | None, seen: Mapping[str, Moments], anchors: Mapping[str, Moments], fingerprint: str
+) -> Statistics:
+    """Return what places have seen as statistics that are to be corrected to a source.
+
+    Args:
+        source: the source; None, or one that was not measured, for what the layers hold.
+        seen: what each place has seen, by path.
+        anchors: the source statistics of each place, by path.
+        fingerprint: that of the model.
+    """
+    if source is None or not source.measured:
+        return Statistics(seen, fingerprint)
+    return Statistics(seen, fingerprint, anchors=anchors, digest=source.digest)

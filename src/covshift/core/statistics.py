@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from covshift.core.applied import Applied, check_not_shared
 from covshift.core.finding import find_places, norm_modules
-from covshift.core.identity import fingerprint
+from covshift.core.identity import digest, fingerprint
 from covshift.core.moments import Moments, merge, possible, widen
 from covshift.core.packing import pack, unpack
 from covshift.core.places import Only, Patterns, holds_statistics
@@ -39,6 +39,8 @@ class Statistics(Mapping[str, Moments]):
         fingerprint: a digest of the architecture that they are of.
         anchors: the measured source statistics that these are to be corrected to, by path; None if the layers are to be
             corrected by the statistics that they hold.
+        digest: the SHA-256 of the model that the anchors were measured on, which is the only one that they correct;
+            None without anchors.
         notes: tensors by name that a policy of one's own keeps beside the moments; part of a state and of its file, and
             not of what `merge` and `mix` return.
 
@@ -54,6 +56,7 @@ class Statistics(Mapping[str, Moments]):
         fingerprint: str,
         *,
         anchors: Mapping[str, Moments] | None = None,
+        digest: str | None = None,
         notes: Mapping[str, Tensor] | None = None,
     ) -> None:
         for each in (layers, {} if anchors is None else anchors):
@@ -64,6 +67,7 @@ class Statistics(Mapping[str, Moments]):
                     if not tensor.is_floating_point() or tensor.is_meta or tensor.layout is not torch.strided:
                         raise _broken(path, "means and variances that are dense tensors of floats", f"{tensor.type()}")
         check_kind(fingerprint, str, "fingerprint", "a text")
+        check_kind(digest, (str, type(None)), "digest", "a text")
         check_kind(notes, (Mapping, type(None)), "notes", "a mapping from names to tensors")
         for name, note in (notes or {}).items():
             check_kind(note, Tensor, f"note {name!r}", "a tensor")
@@ -71,6 +75,7 @@ class Statistics(Mapping[str, Moments]):
         self._layers = dict(layers)
         self.fingerprint = fingerprint
         self.anchors = None if anchors is None else {path: anchors[path] for path in layers}
+        self.digest = digest
         self.notes = {name: note.detach().clone() for name, note in (notes or {}).items()}
 
     def __getitem__(self, path: str) -> Moments:
@@ -99,14 +104,14 @@ class Statistics(Mapping[str, Moments]):
         With `anchors`, a layer that holds no statistics has the correction folded into its weight and bias.
 
         Args:
-            model: the model that the statistics were taken from, or another of the same architecture.
+            model: the model that these were taken from or, without `anchors`, another of the same architecture.
             layers: patterns of layer paths, e.g. "layer1.*", to write only to those.
             only: "mean" or "var" to write only that moment.
 
         Returns:
             An object whose `restore()` undoes this, bit for bit.
         """
-        self.check_fits(model)
+        self._check_applies(model)
         targets = [place for place in find_places(model, self.anchors, layers, only) if place.path in self]
         self.check_values({place.path: place.mean.shape for place in targets})
         check_not_shared(unwrap(model), targets)
@@ -130,9 +135,7 @@ class Statistics(Mapping[str, Moments]):
         True
         """
         self.check_same_layers(other)
-        return Statistics(
-            {path: merge(self[path], other[path]) for path in self}, self.fingerprint, anchors=self.anchors
-        )
+        return self.with_layers({path: merge(self[path], other[path]) for path in self})
 
     def mix(self, source: "Statistics", prior: float) -> "Statistics":
         """Return N/(N+n) source + n/(N+n) these (Eq. 3 of the paper), with N = `prior` and n = the images seen.
@@ -151,9 +154,11 @@ class Statistics(Mapping[str, Moments]):
             mean, var = (torch.lerp(widen(s), widen(t).to(s.device), weight) for s, t in pairs)
             return replace(target, mean=mean, var=var)
 
-        return Statistics(
-            {path: mixed(self[path], source[path]) for path in self}, self.fingerprint, anchors=self.anchors
-        )
+        return self.with_layers({path: mixed(self[path], source[path]) for path in self})
+
+    def with_layers(self, layers: Mapping[str, Moments], notes: Mapping[str, Tensor] | None = None) -> "Statistics":
+        """Return other moments of the same model, to be corrected to the same anchors."""
+        return Statistics(layers, self.fingerprint, anchors=self.anchors, digest=self.digest, notes=notes)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a statistics patch: a safetensors file of a few hundred kB."""
@@ -162,7 +167,7 @@ class Statistics(Mapping[str, Moments]):
         metadata = {"format": _FORMAT, "fingerprint": self.fingerprint, "layers": json.dumps(list(self))}
         if self.anchors is not None:
             tensors |= pack(self.anchors, "anchor ")
-            metadata["anchored"] = "yes"
+            metadata["anchored"] = self.digest or ""
         if self.notes:
             tensors |= {f"{name}/note": note.cpu().contiguous() for name, note in self.notes.items()}
             metadata["notes"] = json.dumps(list(self.notes))
@@ -178,7 +183,8 @@ class Statistics(Mapping[str, Moments]):
             layers = unpack(file, names)
             anchors = unpack(file, names, "anchor ") if "anchored" in metadata else None
             notes = {name: file.get_tensor(f"{name}/note") for name in json.loads(metadata.get("notes", "[]"))}
-        statistics = cls(layers, fingerprint, anchors=anchors, notes=notes)
+            digest = metadata.get("anchored") or None
+        statistics = cls(layers, fingerprint, anchors=anchors, digest=digest, notes=notes)
         statistics.check_values()
         if anchors is not None:
             cls(anchors, fingerprint).check_values({path: moments.mean.shape for path, moments in layers.items()})
@@ -231,6 +237,16 @@ class Statistics(Mapping[str, Moments]):
                 for a, b in ((self[path], other[path]) for path in self)
             )
         )
+
+    def _check_applies(self, model: AnyModel) -> None:
+        """Raise a `CovshiftError` if these are of another architecture or, with anchors, of other weights."""
+        if self.digest is None:
+            self.check_fits(model)
+        elif self.digest != digest(model):
+            raise CovshiftError(
+                "these statistics correct the model that their source was measured on, and this is another one, or has "
+                "other weights now; restore() what was applied to it before, or measure its source and estimate again"
+            )
 
     def check_fits(self, model: AnyModel) -> None:
         """Raise a `CovshiftError` if these are statistics of another architecture."""
