@@ -78,6 +78,7 @@ speed: $(READY)
 	rm -f $(COVSHIFT_SPEED)
 	$(BIN)/python benchmarks/start.py
 	$(BIN)/python benchmarks/adapt.py --turns 3
+	$(BIN)/python benchmarks/anchors.py --turns 2 --images 16
 	$(BIN)/python benchmarks/corruptions.py --repeats 2 --images 16
 	$(BIN)/python benchmarks/export.py --turns 3
 	$(BIN)/python benchmarks/bench.py

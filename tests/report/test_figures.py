@@ -205,7 +205,7 @@ def test_networks_without_statistics_that_were_anchored_have_columns_and_lines(t
     ]
     alone = overview.section([gn])
     assert alone.parts[0].columns == ("model", "clean", "none", "full:anchored", "Δ")
-    assert "(none), normalised to clean images that were measured (full:anchored). Δ" in alone.text
+    assert "(none), normalised by all images to a measured source (full:anchored). Δ" in alone.text
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
-from covshift.bench.methods import NONE, PARTIAL, SCENARIOS, BatchMethod, Prior, foremost, stored_method
+from covshift.bench.methods import ANCHORED, NONE, PARTIAL, SCENARIOS, BatchMethod, Prior, foremost, stored_method
 from covshift.bench.results.book import AnswerBook
 from covshift.bench.results.changes import Change, change_of
 from covshift.bench.results.difference import Difference
@@ -119,6 +119,12 @@ class Result:
         """The key that identifies the images of the run: two runs with the same key have the same images."""
         return (self.run.data_digest, self.image_count, self.subset_seed)
 
+    @property
+    def scenarios(self) -> list[str]:
+        """The methods that are shown side by side: the paper's scenarios, those anchored, and what stands for them."""
+        names = [each for name in SCENARIOS for each in (name, f"{name}:{ANCHORED}") if self.table.get(each)]
+        return names if self.adapted is None or self.adapted in names else [*names, self.adapted]
+
     @cached_property
     def adapted(self) -> str | None:
         """The method that stands for adaptation in the conditions that the model is judged by."""
@@ -135,8 +141,9 @@ class Result:
 
     @cached_property
     def prior(self) -> Prior | None:
-        """The prior N of partial adaptation."""
-        return self.prior_of(PARTIAL)
+        """The prior N of partial adaptation, or of that to a measured source where there is no other."""
+        prior = self.prior_of(PARTIAL)
+        return self.prior_of(f"{PARTIAL}:{ANCHORED}") if prior is None else prior
 
     def prior_of(self, method: str) -> Prior | None:
         """Return the prior N that a method was run with."""

@@ -106,9 +106,10 @@ def norms(results: Sequence[Result], criterion: Criterion) -> Table | Gap:
     Networks that hold no statistics have a column, and a line, of their own where they were adapted by a source.
     """
     title = f"{criterion.name.capitalize()} in % by normalisation"
-    groups: dict[str, dict[str, Result]] = {}
+    named: dict[str, list[Result]] = {}
     for result in results:
-        groups.setdefault(without_norm(result), {}).setdefault(norm(result), result)
+        named.setdefault(without_norm(result), []).append(result)
+    groups = {name: _by_norm(group) for name, group in named.items()}
     lines = []
     anchored = {
         kind for group in groups.values() for kind in group if kind in WITHOUT and criterion.adapted(group[kind])
@@ -132,6 +133,19 @@ def norms(results: Sequence[Result], criterion: Criterion) -> Table | Gap:
     notes = tuple(note for group in compared.values() for note in uneven(list(group.values())))
     columns = ("model", *kinds, *(f"{kind}, adapted" for kind in kinds if kind == "BN" or kind in anchored))
     return Table("norms", title, columns, tuple(lines), notes)
+
+
+def _by_norm(results: Sequence[Result]) -> dict[str, Result]:
+    """Return a result for each way to normalise, of the same images and conditions as those of others, if possible."""
+
+    def alike(result: Result) -> int:
+        shown = (result.images, result.planned)
+        return len({norm(other) for other in results if (other.images, other.planned) == shown})
+
+    chosen: dict[str, Result] = {}
+    for result in sorted(results, key=alike, reverse=True):
+        chosen.setdefault(norm(result), result)
+    return chosen
 
 
 def special(results: Sequence[Result], criterion: Criterion) -> list[Table | Gap]:

@@ -26,7 +26,8 @@ _ANCHORED = "covshift bench run --out RUN --extend --methods full:anchored"
 _NORMALISED = {
     PARTIAL: "by every 8 images and a prior of N (partial)",
     FULL: "by all images of a condition (full)",
-    f"{FULL}:{ANCHORED}": "to clean images that were measured (full:anchored)",
+    f"{PARTIAL}:{ANCHORED}": "by every 8 images to a measured source (partial:anchored)",
+    f"{FULL}:{ANCHORED}": "by all images to a measured source (full:anchored)",
 }
 
 
@@ -74,14 +75,16 @@ def section(results: Sequence[Result]) -> Section:
     """Return the table, the chart, and what is missing."""
     if not any(result.planned for result in results):  # images as they are have a section of their own
         return Section("overview", "Overview", "", ())
-    adapted = [_NORMALISED.get(name, f"by {method_words(name)} ({name})") for name in _methods(results)[1:]]
+    methods = _methods(results)
+    adapted = [_NORMALISED.get(name, f"by {method_words(name)} ({name})") for name in methods[1:]]
     text = (
         "Top-1 error in per cent, with 95 % intervals: on clean images, and as the mean over the corrupted conditions, "
         "for the model as it is (none)"
     )
     if adapted:
         text += f", normalised {', and '.join([', '.join(adapted[:-1]), adapted[-1]] if adapted[1:] else adapted)}"
-        text += ". Δ is what the last of these changes; bold where it exceeds chance"
+        judged = [name for name in methods if any(result.adapted == name for result in results)]
+        text += f". Δ is what {', or else '.join(judged)} changes; bold where it exceeds chance"
     text += "."
     parts: list[Part] = [table(results), *(chart(results) if len(results) > 1 else ())]
     fixed = [result for result in results if result.planned and norm(result) in WITHOUT and result.adapted is None]
@@ -94,7 +97,8 @@ def section(results: Sequence[Result]) -> Section:
 
 def _methods(results: Sequence[Result]) -> list[str]:
     """Return the methods that have a mean: the scenarios, and others that stand for adaptation; always `none`."""
-    names = dict.fromkeys([*SCENARIOS, *(result.adapted for result in results if result.adapted)])
+    anchored = [each for name in SCENARIOS for each in (name, f"{name}:{ANCHORED}")]
+    names = dict.fromkeys([*anchored, *(name for result in results for name in result.scenarios)])
     return [name for name in names if name == NONE or any(result.mean(name) for result in results)]
 
 
