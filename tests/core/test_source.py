@@ -10,6 +10,8 @@ from torch import Tensor, nn
 import covshift
 from covshift import Batch, CovshiftError, Source, Statistics, Stream
 from covshift.core.finding import choose_places
+from covshift.core.outputs import Output
+from covshift.core.places import NormLayer
 from covshift.support.torchvision import torchvision
 
 import timm  # isort: skip
@@ -438,4 +440,22 @@ def test_the_first_error_of_a_pass_leaves_the_model_as_it_was():
         with pytest.raises(CovshiftError, match="NaN or infinite"):
             model(shifted / 0)
         model(shifted)
+    assert_same(before, model)
+
+
+@pytest.mark.parametrize("name", ["norms", "resnet18"])
+def test_a_correction_that_is_interrupted_leaves_the_model_as_it_was(name, monkeypatch):
+    model, clean, shifted = network(name)
+    target, before = covshift.estimate(model, shifted, source=Source.measure(model, clean)), snapshot(model)
+    for kind in (Output, NormLayer):
+        keep = kind.keep
+
+        def interrupted(place, mean, var, keep=keep):
+            if place.path in list(target)[2:]:
+                raise KeyboardInterrupt
+            keep(place, mean, var)
+
+        monkeypatch.setattr(kind, "keep", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        target.apply(model)
     assert_same(before, model)

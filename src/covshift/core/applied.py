@@ -1,12 +1,14 @@
 """`Applied`: statistics that were written into a model, and the way back."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from types import TracebackType
 from typing import Self
 
 from torch import nn
 
+from covshift.core.moments import Moments
 from covshift.core.outputs import Output
 from covshift.core.places import Place
 from covshift.support.errors import CovshiftError, plural
@@ -25,6 +27,17 @@ class Applied:
 
     def __init__(self, places: Sequence[Place]) -> None:
         self._places = list(places)
+
+    @classmethod
+    def keep(cls, places: Sequence[Place], seen: Mapping[str, Moments]) -> Self:
+        """Correct places for good by what they have seen, by path; all of them, or none where that is interrupted."""
+        applied = cls(places)
+        with ExitStack() as undo:
+            undo.callback(applied.restore)
+            for place in places:
+                place.keep(seen[place.path].mean, seen[place.path].var)
+            undo.pop_all()
+        return applied
 
     def restore(self) -> None:
         """Bring the model back to what it was before, bit for bit."""

@@ -33,7 +33,7 @@ def choose_source(
     them costs several points. So every other batch is adapted to both, as to images of a new domain; the source is
     measured on the rest. Clean images should keep the answers that they have: if the training statistics change more
     than twice as many that the measured ones keep as the other way round, the measured ones are returned. So they are
-    for a network that holds no statistics, and where there are fewer than 200 images to tell by.
+    for a network that holds no statistics, and where there are fewer than 200 images to tell by, or only one batch.
 
     Args:
         model: a model in eval mode, or what `open_model` returns; it is as before when this returns or raises.

@@ -42,8 +42,7 @@ class Output(Place):
 
     def write(self, mean: Tensor, var: Tensor) -> None:
         """Shift and scale what passes from now on from these statistics to the source's."""
-        mean = self.mean if self.only == "var" else mean
-        var = self.var if self.only == "mean" else var
+        mean, var = self._only(mean, var)
         source_mean, source_var = self.mean.to(mean), self.var.to(var)
         self._scale = ((source_var + self._eps) / (var + self._eps)).sqrt()
         self._shift = source_mean - mean * self._scale

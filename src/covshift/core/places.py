@@ -98,9 +98,14 @@ class Place(ABC):
 
     def chosen(self, moments: Moments) -> Moments:
         """Return these moments; with `only`, the other moment is that of the source."""
-        if self.only == "mean":
-            return replace(moments, var=self.var)
-        return replace(moments, mean=self.mean) if self.only == "var" else moments
+        if self.only is None:
+            return moments
+        mean, var = self._only(moments.mean, moments.var)
+        return replace(moments, mean=mean, var=var)
+
+    def _only(self, mean: Tensor, var: Tensor) -> tuple[Tensor, Tensor]:
+        """Return a mean and a variance; with `only`, the other one is that of the source."""
+        return self.mean if self.only == "var" else mean, self.var if self.only == "mean" else var
 
     def check(self, moments: Moments, *, alone: bool = True) -> None:
         """Raise a `CovshiftError` unless the place can be corrected by these moments, alone or with the source's."""
@@ -198,8 +203,7 @@ class NormLayer(Place):
         With an anchor μ_s, σ_s² the layer is to normalise (x - μ)·g + μ_s, g² = (σ_s²+ε)/(σ²+ε), by the statistics
         μ_h, σ_h² that it holds. That is x normalised by the mean μ - (μ_s - μ_h)/g and the variance (σ_h²+ε)/g² - ε.
         """
-        mean = self.mean if self.only == "var" else mean
-        var = self.var if self.only == "mean" else var
+        mean, var = self._only(mean, var)
         if not self.anchored:
             return mean, var
         source_mean, source_var, held_mean, held_var = (each.to(mean) for each in (self.mean, self.var, *self.held))

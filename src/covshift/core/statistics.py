@@ -123,9 +123,7 @@ class Statistics(Mapping[str, Moments]):
             place.check_holds(self[place.path])
         # A place that was not reached has nothing to be corrected.
         targets = [place for place in targets if self.anchors is None or self[place.path].count]
-        for place in targets:
-            place.keep(self[place.path].mean, self[place.path].var)
-        return Applied(targets)
+        return Applied.keep(targets, self)
 
     def merge(self, other: "Statistics") -> "Statistics":
         """Return the statistics of both sets of images together, exactly, in any order.
