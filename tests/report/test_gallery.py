@@ -22,7 +22,9 @@ from covshift.report.build import report
 from covshift.report.gather import gather
 from covshift.report.recommendation import recommendation
 from covshift.report.sections import by_class, overview
+from covshift.report.sections.comparison import section
 from covshift.report.sections.gallery import KINDS, galleries
+from covshift.support.tables import Table
 
 
 @pytest.fixture(autouse=True)
@@ -203,13 +205,28 @@ def test_gains_are_paired_and_narrower(here):
 
 def test_two_runs_on_the_same_images_are_compared_by_pairs(here, tmp_path):
     text = report(here, tmp_path / "out", compare=True, files=False, images=False).read_text()
-    assert "of paired differences, since both answered the same images" in text
+    assert "intervals of differences: 95 %, of paired differences, since both sides answered the same images" in text
     (here[1] / FILE).rename(tmp_path / FILE)
     try:
         text = report(here, tmp_path / "out", compare=True, files=False, images=False).read_text()
-        assert "since not both kept their answers" in text
+        assert "too wide, since the answers to the images were not kept" in text
+        assert "paired differences" not in text
     finally:
         (tmp_path / FILE).rename(here[1] / FILE)
+
+
+def test_a_comparison_names_the_lines_that_are_not_paired(here, tmp_path):
+    """Answers were begun later, or left out at times: only some cells have them."""
+    folders = [Path(shutil.copytree(run, tmp_path / run.name)) for run in here]
+    rows = [json.loads(line) for line in (folders[1] / "rows.jsonl").read_text().splitlines()]
+    for row in rows:
+        if row["cell"] == "clean/0/none":
+            del row["answers"]
+    (folders[1] / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    tables = {part.name: part for part in section(*gather(folders).results).parts if isinstance(part, Table)}
+    *_, note = tables["compare-none"].notes
+    assert note.endswith("but of independent images (Newcombe's), and too wide, where answers were not kept: clean")
+    assert tables["compare-full"].notes[-1].endswith("since both sides answered the same images")
 
 
 def test_classes_and_confidence(here):

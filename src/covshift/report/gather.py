@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from covshift.bench.methods import NONE, PARTIAL, SCENARIOS, BatchMethod, Prior, foremost, stored_method
 from covshift.bench.results.book import AnswerBook
-from covshift.bench.results.changes import Change, change_of
+from covshift.bench.results.changes import Change, Side, change_of
 from covshift.bench.results.difference import Difference
 from covshift.bench.results.metrics import AS_PUBLISHED, Baseline, Rate, mce, mean_rate, rate
 from covshift.bench.results.paired import ImageErrors, Weights, evenly, mce_weights
@@ -170,7 +170,12 @@ class Result:
         return changed.difference if changed else None
 
     def _changed(self, methods: tuple[str, str], weights: Weights) -> Change | None:
-        return change_of(methods, weights, self.rate, self.errors)
+        before, after = map(self.side, methods)
+        return change_of(before, after, weights)
+
+    def side(self, method: str) -> Side:
+        """Return a method of the run as one side of a comparison."""
+        return Side(method, self.rate, self.errors)
 
     @cached_property
     def paired(self) -> bool:
