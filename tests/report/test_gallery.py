@@ -21,8 +21,7 @@ from covshift.data import open_data
 from covshift.report.build import report
 from covshift.report.gather import gather
 from covshift.report.recommendation import recommendation
-from covshift.report.sections import by_class, overview
-from covshift.report.sections.comparison import section
+from covshift.report.sections import by_class, comparison, overview
 from covshift.report.sections.gallery import KINDS, galleries
 from covshift.support.tables import Table
 
@@ -223,7 +222,7 @@ def test_a_comparison_names_the_lines_that_are_not_paired(here, tmp_path):
         if row["cell"] == "clean/0/none":
             del row["answers"]
     (folders[1] / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    tables = {part.name: part for part in section(*gather(folders).results).parts if isinstance(part, Table)}
+    tables = {part.name: part for part in comparison.section(*gather(folders).results).parts if isinstance(part, Table)}
     *_, note = tables["compare-none"].notes
     assert note.endswith("but of independent images (Newcombe's), and too wide, where answers were not kept: clean")
     assert tables["compare-full"].notes[-1].endswith("since both sides answered the same images")

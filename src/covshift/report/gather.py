@@ -7,7 +7,7 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
-from covshift.bench.methods import NONE, PARTIAL, SCENARIOS, BatchMethod, Prior, foremost, stored_method
+from covshift.bench.methods import ANCHORED, NONE, PARTIAL, SCENARIOS, BatchMethod, Prior, foremost, stored_method
 from covshift.bench.results.book import AnswerBook
 from covshift.bench.results.changes import Change, Side, change_of
 from covshift.bench.results.difference import Difference
@@ -81,9 +81,19 @@ class Result:
         return tuple(Condition(name, severity) for name in chosen for severity in settings.severities)
 
     @cached_property
+    def scenarios(self) -> tuple[str, ...]:
+        """The methods that sum up a run, as far as it has them: none, partial, full, and what stands for adaptation.
+
+        Where only the anchored method of a scenario was run, it takes its place.
+        """
+        usual = [name if name in self.table else f"{name}:{ANCHORED}" for name in SCENARIOS]
+        asked = [name for name in self.run.settings.methods if name in self.table]
+        return tuple(name for name in dict.fromkeys([*usual, foremost(asked)]) if name in self.table)
+
+    @cached_property
     def shared(self) -> tuple[Condition, ...]:
         """The planned conditions that are done by every scenario of the run that has begun with them."""
-        done = [set(self.table[name]) & set(self.planned) for name in SCENARIOS if name in self.table]
+        done = [set(self.table[name]) & set(self.planned) for name in self.scenarios]
         begun = [each for each in done if each]
         return tuple(c for c in self.planned if begun and all(c in each for each in begun))
 
@@ -129,14 +139,19 @@ class Result:
         return foremost(name for name in self.methods if self.mean(name, conditions))
 
     @property
+    def to_be_adapted(self) -> bool:
+        """Whether the run has a method that adapts, be it only in its plan."""
+        return any(stored_method(name).repairs for name in self.run.settings.methods)
+
+    @property
     def adaptable(self) -> bool:
         """Whether the model is known to hold statistics: other methods than `none` take them."""
         return any(method.adapts and not method.anchored for method in self.run.settings.all_methods)
 
     @cached_property
     def prior(self) -> Prior | None:
-        """The prior N of partial adaptation."""
-        return self.prior_of(PARTIAL)
+        """The prior N of partial adaptation, anchored where no other was run."""
+        return next((self.prior_of(name) for name in self.scenarios if name.partition(":")[0] == PARTIAL), None)
 
     def prior_of(self, method: str) -> Prior | None:
         """Return the prior N that a method was run with."""
@@ -179,8 +194,8 @@ class Result:
 
     @cached_property
     def paired(self) -> bool:
-        """Whether the answers of none and of the method that stands for adaptation were kept."""
-        changed = self._changed((NONE, self.adapted), evenly(self.shared)) if self.adapted else None
+        """Whether the answers of none and of the method that stands for adaptation were kept where it is judged."""
+        changed = self._changed((NONE, self.adapted), evenly(self.judged)) if self.adapted else None
         return changed is not None and changed.paired
 
     def mce_gain(self, method: str) -> Difference | None:

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 
-from covshift.bench.methods import NONE, SCENARIOS
+from covshift.bench.methods import NONE
 from covshift.report.figure import METHOD_COLOURS, Datum, Figure, data, figure, in_percent, palette
 from covshift.report.gather import Result
 from covshift.report.naming import file_name
@@ -33,18 +33,12 @@ def _gap(results: Sequence[Result]) -> Gap:
 
 def _complete(result: Result) -> list[str]:
     """Return the corruptions that some method has at all severities, users' own last."""
-    return [name for name in result.corruptions.all if any(result.over(method, name) for method in _methods(result))]
-
-
-def _methods(result: Result) -> list[str]:
-    """Return the scenarios that the result has, and the method that stands for adaptation where it is another one."""
-    names = [name for name in SCENARIOS if result.table.get(name)]
-    return names if result.adapted is None or result.adapted in names else [*names, result.adapted]
+    return [name for name in result.corruptions.all if any(result.over(method, name) for method in result.scenarios)]
 
 
 def table(result: Result) -> Table:
     """Return one model's errors by corruption."""
-    methods = _methods(result)
+    methods = result.scenarios
     lines = []
     for name in _complete(result):
         line = [TableCell(name.replace("_", " ")), *(percent_cell(result.over(each, name)) for each in methods)]
@@ -68,7 +62,7 @@ def _rows(result: Result) -> list[Datum]:
     return [
         {"corruption": name.replace("_", " "), "method": method, **in_percent(rate)}
         for name in _complete(result)
-        for method in _methods(result)
+        for method in result.scenarios
         if (rate := result.over(method, name)) is not None
     ]
 
@@ -77,7 +71,7 @@ def _bars(result: Result, rows: Sequence[Datum], top: float, anchors: Mapping[st
     import altair as alt
 
     corruptions = [name.replace("_", " ") for name in _complete(result)]
-    methods = [name for name in _methods(result) if any(row["method"] == name for row in rows)]
+    methods = [name for name in result.scenarios if any(row["method"] == name for row in rows)]
     base = alt.Chart(data(rows)).encode(
         y=alt.Y("corruption:N", sort=corruptions, title=None),
         yOffset=alt.YOffset("method:N", scale=alt.Scale(domain=methods)),

@@ -26,7 +26,8 @@ _ANCHORED = "covshift bench run --out RUN --extend --methods full:anchored"
 _NORMALISED = {
     PARTIAL: "by every 8 images and a prior of N (partial)",
     FULL: "by all images of a condition (full)",
-    f"{FULL}:{ANCHORED}": "to clean images that were measured (full:anchored)",
+    f"{PARTIAL}:{ANCHORED}": "to measured clean images, by every 8 images and a prior of N (partial:anchored)",
+    f"{FULL}:{ANCHORED}": "to measured clean images, by all images of a condition (full:anchored)",
 }
 
 
@@ -50,6 +51,8 @@ def sentence(result: Result) -> str:
         text += f" (in {len(result.shared)} of {len(result.planned)} conditions so far)"
     method = result.adapted
     if method is None or (gain := result.gain(method, result.judged)) is None:
+        if result.to_be_adapted:
+            return f"{text}. It is not adapted in these conditions yet."
         kind = norm(result)
         why = f": {kind} holds no statistics" if kind in WITHOUT else ""
         return f"{text}. It was not adapted{why}."
@@ -84,8 +87,9 @@ def section(results: Sequence[Result]) -> Section:
         text += ". Δ is what the last of these changes; bold where it exceeds chance"
     text += "."
     parts: list[Part] = [table(results), *(chart(results) if len(results) > 1 else ())]
-    fixed = [result for result in results if result.planned and norm(result) in WITHOUT and result.adapted is None]
-    parts += [lacking("Anchored adaptation", "the networks hold no statistics", fixed, _ANCHORED)] if fixed else []
+    fixed = [result for result in results if result.planned and norm(result) in WITHOUT and not result.to_be_adapted]
+    reason = "it was not run, and networks without statistics take no other"
+    parts += [lacking("Anchored adaptation", reason, fixed, _ANCHORED)] if fixed else []
     able = [result for result in results if result.planned and norm(result) == "BN"]
     without = [result for result in able if PARTIAL not in result.run.settings.methods]
     parts += [lacking("Partial adaptation", "it was not run", without, _PARTIAL)] if without else []
@@ -93,8 +97,8 @@ def section(results: Sequence[Result]) -> Section:
 
 
 def _methods(results: Sequence[Result]) -> list[str]:
-    """Return the methods that have a mean: the scenarios, and others that stand for adaptation; always `none`."""
-    names = dict.fromkeys([*SCENARIOS, *(result.adapted for result in results if result.adapted)])
+    """Return the methods that have a mean: the scenarios of all results; always `none`."""
+    names = dict.fromkeys([*SCENARIOS, *(name for result in results for name in result.scenarios)])
     return [name for name in names if name == NONE or any(result.mean(name) for result in results)]
 
 
