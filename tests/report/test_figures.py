@@ -173,6 +173,32 @@ def test_normalisations_stand_side_by_side(tmp_path):
     assert table.columns == ("model", "Fixup", "GN", "BN", "BN, adapted")
 
 
+ANCHORED = {"model": "builtin:resnet20-fixup", "methods": "none,partial:anchored,full:anchored"}
+
+
+def test_a_run_that_was_only_anchored_is_told_by_its_anchored_scenarios(tmp_path):
+    (result,) = results(tmp_path, "f", **ANCHORED)
+    names = ("none", "partial:anchored", "full:anchored")
+    assert result.scenarios == names
+    assert overview.table([result]).columns == ("model", "clean", *names, "Δ", "N")
+    assert corruptions.table(result).columns == ("corruption", *names, "Δ")
+    gaps = [part for section in sections([result]) for part in section.parts if isinstance(part, Gap)]
+    commands = [line for gap in gaps for line in gap.command.splitlines()]
+    assert not [line for line in commands if "--grid" in line or "--measure" in line or "anchored" in line]
+    assert not [line for line in commands if " RUN" in line]
+
+
+def test_an_anchored_run_that_is_not_finished_is_told_by_what_all_its_methods_have(tmp_path):
+    some = {"corruptions": "fog,snow", "prior": 16, **ANCHORED}
+    (result,) = gather([make_run(tmp_path / "f", **some, keep=0.6)]).results
+    assert 0 < len(result.shared) < len(result.planned)
+    assert result.adapted == "full:anchored"
+    said = overview.sentence(result)
+    assert re.search(rf"\(in {len(result.shared)} of {len(result.planned)} conditions so far\)\. Anchored full", said)
+    (begun,) = gather([make_run(tmp_path / "begun", **some, keep=0.05)]).results
+    assert "holds no statistics" not in overview.sentence(begun)
+
+
 def test_networks_without_statistics_that_were_anchored_have_columns_and_lines(tmp_path):
     plain = results(tmp_path, "resnet20", model="builtin:resnet20")
     methods = "none,full:anchored,stream:n=1,N=16,anchored"

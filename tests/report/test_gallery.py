@@ -245,7 +245,7 @@ def test_classes_and_confidence(here):
 
 def changed(folder: Path, **errors: int) -> None:
     lines = [json.loads(line) for line in (folder / "rows.jsonl").read_text().splitlines()]
-    found = [row | {"top1_errors": errors[row["method"]], "top5_errors": 0} for row in lines]
+    found = [row | {"top1_errors": errors[row["method"].partition(":")[0]], "top5_errors": 0} for row in lines]
     (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in found))
 
 
@@ -287,3 +287,27 @@ def test_the_recommendation_follows_from_the_rows(tmp_path, errors, words):
 def test_there_is_no_recommendation_without_adaptation(tmp_path):
     (result,) = gather([make_run(tmp_path / "r", corruptions="fog", severities=3, methods="none")]).results
     assert recommendation(result) is None
+
+
+@pytest.mark.parametrize(
+    ("full", "words"),
+    [
+        (300, r"^Adapt the model with full adaptation, .* Of the rivals, tent:n=64 errs less than that: -20\.0 points"),
+        (450, r"^Leave the model as it is: .* Of the rivals, tent:n=64 errs less than that: -30\.0 points"),
+        (90, r"^Adapt the model with full adaptation, (?!.*rivals)"),
+    ],
+)
+def test_rivals_are_compared_with_and_not_recommended(tmp_path, full, words):
+    folder = make_run(tmp_path / "r", corruptions="fog,snow", severities="1,3", methods="none,full,tent")
+    changed(folder, none=400, full=full, tent=100)
+    (result,) = gather([folder]).results
+    assert re.search(words, recommendation(result)), recommendation(result)
+
+
+def test_what_follows_a_stream_is_recommended_in_words(tmp_path):
+    methods = "none,full,live:n=1,anchored"
+    folder = make_run(tmp_path / "r", corruptions="fog,snow", severities="1,3", methods=methods)
+    changed(folder, none=400, full=300, live=200)
+    (result,) = gather([folder]).results
+    words = r"Adapt the model with the method live:n=1,memory=200,anchored, which follows the images one by one: -20\.0"
+    assert re.match(words, recommendation(result)), recommendation(result)

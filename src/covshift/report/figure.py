@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from covshift.bench.methods import FULL, NONE, PARTIAL
+from covshift.bench.methods import ANCHORED, FULL, NONE, PARTIAL
 from covshift.bench.results.metrics import Rate
 from covshift.support.writers import csv_text
 
@@ -33,7 +33,13 @@ SHAPES = (
     "triangle-left",
     "wedge",
 )
-METHOD_COLOURS = {NONE: ORANGE, PARTIAL: SKY, FULL: BLUE}
+METHOD_COLOURS = {
+    NONE: ORANGE,
+    PARTIAL: SKY,
+    FULL: BLUE,
+    f"{PARTIAL}:{ANCHORED}": GREEN,
+    f"{FULL}:{ANCHORED}": PINK,
+}
 KIND_COLOURS = {"noise": BLUE, "blur": ORANGE, "weather": GREEN, "digital": PINK, "clean": "#8C8C8C"}
 
 UNADAPTED = "no adaptation"

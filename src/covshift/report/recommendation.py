@@ -36,7 +36,8 @@ def recommendation(result: Result) -> str | None:
         worse = all(each.gain.low > 0 for each in candidates)
         what = "makes the error larger" if worse else "lowers the error by more than chance"
         who = "all that was tried" if worse else "nothing that was tried"
-        return f"Leave the model as it is: {who} {what}; {_words(result, usual)}: {_change(usual.gain)}."
+        text = f"Leave the model as it is: {who} {what}; {_words(result, usual)}: {_change(usual.gain)}."
+        return f"{text}{_rival(result, NONE, rivals)}"
     best = min(helpful, key=lambda each: each.gain.value)
     lead = result.gain(best.method, result.judged, against=usual.method) if best is not usual else None
     better = usual not in helpful or (lead is not None and lead.high < 0)
@@ -48,16 +49,16 @@ def recommendation(result: Result) -> str | None:
     if early:
         first = min(early, key=lambda each: (each.images, each.gain.value))
         text += f" With fewer images, from {first.images} on, use {_words(result, first)}: {_change(first.gain)}."
-    return f"{text}{_on_clean(result, chosen.method)}{_rival(result, chosen, rivals)}"
+    return f"{text}{_on_clean(result, chosen.method)}{_rival(result, chosen.method, rivals)}"
 
 
-def _rival(result: Result, chosen: Candidate, rivals: Sequence[Candidate]) -> str:
-    """Return which rule of others is better still, by more than chance; nothing where none is."""
+def _rival(result: Result, chosen: str, rivals: Sequence[Candidate]) -> str:
+    """Return which rule of others is better than the method that was chosen, by more than chance; "" where none is."""
     best = min(rivals, key=lambda each: each.gain.value, default=None)
-    lead = result.gain(best.method, result.judged, against=chosen.method) if best else None
+    lead = result.gain(best.method, result.judged, against=chosen) if best else None
     if best is None or lead is None or lead.high >= 0:
         return ""
-    return f" Of the rivals, {best.method} is better still, by {_change(lead)}."
+    return f" Of the rivals, {best.method} errs less than that: {_change(lead)}."
 
 
 def _candidate(result: Result, name: str) -> Candidate | None:

@@ -111,7 +111,7 @@ def _pairs(rows: Sequence[Datum], field: str, title: str, criterion: Criterion) 
 
 
 def norms(results: Sequence[Result], criterion: Criterion) -> list[Table]:
-    """Return Fixup, GroupNorm, batch norm and adapted batch norm of the same architectures, where there are several.
+    """Return Fixup, GroupNorm, batch norm and adapted batch norm of the same architectures, of several models.
 
     Networks that hold no statistics have a column, and a line, of their own where they were adapted by a source.
     """
@@ -124,7 +124,8 @@ def norms(results: Sequence[Result], criterion: Criterion) -> list[Table]:
         kind for group in groups.values() for kind in group if kind in WITHOUT and criterion.adapted(group[kind])
     }
     compared = {name: group for name, group in groups.items() if len(group) > 1 or anchored & group.keys()}
-    kinds = ["Fixup", "GN", *(["LN"] if "LN" in anchored else []), "BN"]
+    there = {kind for group in compared.values() for kind in group if kind != "LN" or kind in anchored}
+    kinds = [kind for kind in ("Fixup", "GN", "LN", "BN") if kind in there]
     for name, group in compared.items():
         values = [criterion.of(group[kind], NONE) if kind in group else None for kind in kinds]
         adapted = [kind for kind in kinds if kind == "BN" or kind in anchored]
@@ -132,7 +133,7 @@ def norms(results: Sequence[Result], criterion: Criterion) -> list[Table]:
         least = min((value for value in values if value is not None), default=None)
         cells = [TableCell(value, strong=value is not None and value == least) for value in values]
         lines.append((TableCell(name), *cells))
-    if not lines:
+    if not lines or len(results) < 2:
         return []
     notes = tuple(note for group in compared.values() for note in uneven(list(group.values())))
     columns = ("model", *kinds, *(f"{kind}, adapted" for kind in kinds if kind == "BN" or kind in anchored))

@@ -13,7 +13,7 @@ from covshift.support.tables import EMPTY, Table, TableCell, change_cell, percen
 
 _TOP5 = 5
 _MIXED = "covshift bench run --out RUN --extend --mixed"
-_NATURAL = "covshift bench run --model MODEL --data folder:DIR --corruptions none --methods none,full --out runs/NAME"
+_NATURAL = "covshift bench run --model MODEL --data folder:DIR --corruptions none --out runs/NAME"
 _SIZES = "covshift bench run --out RUN --extend --clean --methods batch:n=8,N=0,batch:n=64,N=0,batch:n=512,N=0"
 
 

@@ -59,10 +59,11 @@ def sentence(result: Result) -> str:
     words = method_words(method)
     words = f"{words[0].upper()}{words[1:]}"
     low, high = sorted(abs(value) for value in gain[1:])
+    points = " points" if streamed or result.natural else ""  # of others, those that it loses stand before
     if gain.high < 0:
-        return f"{text}. {words} gives back {-100 * gain.value:.1f} (95 % interval {_range(low, high)})."
+        return f"{text}. {words} gives back {-100 * gain.value:.1f}{points} (95 % interval {_range(low, high)})."
     if gain.low > 0:
-        return f"{text}. {words} costs {100 * gain.value:.1f} more (95 % interval {_range(low, high)})."
+        return f"{text}. {words} costs {100 * gain.value:.1f}{points} more (95 % interval {_range(low, high)})."
     return (
         f"{text}. {words} changes that by {signed(gain.value)} points, which may be chance "
         f"(95 % interval {bound(gain.low)} to {bound(gain.high)})."

@@ -99,7 +99,7 @@ def _chart(rows: Sequence[Datum], marks: Sequence[Datum]) -> "altair.TopLevelMix
     import altair as alt
 
     methods = list(dict.fromkeys(str(row["method"]) for row in rows))
-    x = alt.X("images:Q", title="images seen", axis=alt.Axis(grid=False, format=","))
+    x = alt.X("images:Q", title="images seen", axis=alt.Axis(grid=False, format=",d"))
     dashes = alt.Scale(domain=methods, range=_dashes(methods))
     lines = (
         alt.Chart(data(rows))
