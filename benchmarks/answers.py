@@ -1,7 +1,7 @@
 """What keeping answers costs and gives: `python benchmarks/answers.py [RUN]`, with a run such as demo/resnet20.
 
 Without a run: the bytes of 10,000 images in 288 cells, and the share of a sweep that writing them takes. With one that
-kept its answers: how wide the interval of full against none is, and a report of eight such runs with galleries, in CPU
+kept its answers: how wide the interval of adaptation against none is, and a report of eight such runs with galleries, in CPU
 time, which a busy machine stretches less than the clock.
 """
 
@@ -92,15 +92,15 @@ def writing(subject: Subject, images: int, turns: int) -> None:
 
 
 def interval(subject: Subject, folder: Path) -> None:
-    """The interval of full against none over all conditions, paired, against that of independent images."""
+    """The interval of adaptation against none over all conditions, paired, against that of independent images."""
     (result,) = gather([folder]).results
-    paired = result.gain("full")
-    pairs = [(result.rate("none", each), result.rate("full", each)) for each in result.shared]
+    assert result.adapted is not None
+    paired = result.gain(result.adapted)
+    pairs = [(result.rate("none", each), result.rate(result.adapted, each)) for each in result.shared]
     plain = mean_difference(difference(before, after) for before, after in pairs if before and after)
     assert paired is not None
-    name = (
-        f"width of full against none, {len(result.shared)} conditions, {result.image_count} images; against independent"
-    )
+    extent = f"{len(result.shared)} conditions, {result.image_count} images"
+    name = f"width of {result.adapted} against none, {extent}; against independent"
     subject.add(name, (paired.high - paired.low) / (plain.high - plain.low), 0.5)
 
 

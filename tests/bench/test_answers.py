@@ -131,6 +131,18 @@ def test_answers_can_be_left_out_and_begun_later(here):
     assert Store(Path("out")).answers().empty
     store = run({**options, "methods": "none,full"}, "out", extend=True, progress=False)
     assert set(store.answers()["method"]) == {"full"}
+    said = CliRunner().invoke(app, ["bench", "answers", "out"])
+    assert said.stderr == "note: 2 of 4 cells have no answers and are left out: none (all)\n"
+    assert {line.split()[2] for line in said.stdout.splitlines()[1:]} == {"full"}
+
+
+def test_an_empty_file_of_a_process_that_was_killed_at_its_first_cell_is_passed_over(here):
+    options = {**OPTIONS, "corruptions": "fog", "severities": "5", "threads": 1, "answers": False}
+    run(options, "out", progress=False)
+    Path("out", FILE).touch()
+    assert "has no answers there" in CliRunner().invoke(app, ["bench", "answers", "out"]).stderr
+    merge_runs([Path("out")], Path("merged"))
+    assert not Path("merged", FILE).exists()
 
 
 def test_shards_and_parts_keep_answers_when_merged(here):
@@ -211,8 +223,10 @@ def test_a_file_that_lost_answers_is_not_continued(tmp_path, harm):
     keeping(tmp_path).append([a_row()], {"fog/3/none": given(7)})
     do, words = HARM[harm]
     do(tmp_path / FILE)
+    before = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
     with pytest.raises(CovshiftError, match=words):
         keeping(tmp_path).append([a_row("fog/4/none")], {"fog/4/none": given(7)})
+    assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == before
     assert len(Store(tmp_path).rows()) == 1
     Store(tmp_path).append([a_row("fog/4/none")])  # without answers
     assert len(Store(tmp_path).rows()) == 2

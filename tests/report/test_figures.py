@@ -108,7 +108,10 @@ def test_an_infinite_prior_leaves_the_charts_alone(tmp_path):
 def test_what_is_missing_is_said_with_a_command(tmp_path):
     found = results(tmp_path, "plain")
     gaps = [part for section in sections(found) for part in section.parts if isinstance(part, Gap)]
-    assert {"Mean error by batch size", "Mixed corruptions", "Natural shifts", "SimCLR"} <= {gap.title for gap in gaps}
+    assert {"Mean error by batch size", "Mixed corruptions", "Natural shifts"} <= {gap.title for gap in gaps}
+    (models,) = [gap for gap in gaps if gap.title.startswith("Models side by side: ")]
+    assert models.title.endswith("batch norm, GroupNorm and Fixup, large-scale pre-training, SimCLR")
+    assert len({gap.command for gap in gaps}) <= 6  # one short list
     assert all(gap.command.startswith("covshift ") for gap in gaps)
 
 
@@ -163,12 +166,37 @@ def test_normalisations_stand_side_by_side(tmp_path):
         *results(tmp_path, "gn", model="builtin:resnet20-gn", methods="none"),
         *results(tmp_path, "f", model="builtin:resnet20-fixup", methods="none"),
     ]
-    table = architectures.norms([*plain, *others], criterion(plain))
-    assert isinstance(table, Table)
+    (table,) = architectures.norms([*plain, *others], criterion(plain))
     assert table.lines[0][0].text == "resnet20"
     assert all(cell.text for cell in table.lines[0])
-    assert isinstance(architectures.norms(plain, criterion(plain)), Gap)
+    assert architectures.norms(plain, criterion(plain)) == []
     assert table.columns == ("model", "Fixup", "GN", "BN", "BN, adapted")
+
+
+ANCHORED = {"model": "builtin:resnet20-fixup", "methods": "none,partial:anchored,full:anchored"}
+
+
+def test_a_run_that_was_only_anchored_is_told_by_its_anchored_scenarios(tmp_path):
+    (result,) = results(tmp_path, "f", **ANCHORED)
+    names = ("none", "partial:anchored", "full:anchored")
+    assert result.scenarios == names
+    assert overview.table([result]).columns == ("model", "clean", *names, "Δ", "N")
+    assert corruptions.table(result).columns == ("corruption", *names, "Δ")
+    gaps = [part for section in sections([result]) for part in section.parts if isinstance(part, Gap)]
+    commands = [line for gap in gaps for line in gap.command.splitlines()]
+    assert not [line for line in commands if "--grid" in line or "--measure" in line or "anchored" in line]
+    assert not [line for line in commands if " RUN" in line]
+
+
+def test_an_anchored_run_that_is_not_finished_is_told_by_what_all_its_methods_have(tmp_path):
+    some = {"corruptions": "fog,snow", "prior": 16, **ANCHORED}
+    (result,) = gather([make_run(tmp_path / "f", **some, keep=0.6)]).results
+    assert 0 < len(result.shared) < len(result.planned)
+    assert result.adapted == "full:anchored"
+    said = overview.sentence(result)
+    assert re.search(rf"\(in {len(result.shared)} of {len(result.planned)} conditions so far\)\. Anchored full", said)
+    (begun,) = gather([make_run(tmp_path / "begun", **some, keep=0.05)]).results
+    assert "holds no statistics" not in overview.sentence(begun)
 
 
 def test_networks_without_statistics_that_were_anchored_have_columns_and_lines(tmp_path):
@@ -182,8 +210,7 @@ def test_networks_without_statistics_that_were_anchored_have_columns_and_lines(t
     held = tmp_path / "vit" / "run.json"
     held.write_text(held.read_text().replace('"model_norm": ""', '"model_norm": "layer"'))
     others += gather([held.parent]).results
-    table = architectures.norms([*plain, *others], criterion(plain))
-    assert isinstance(table, Table)
+    (table,) = architectures.norms([*plain, *others], criterion(plain))
     assert table.columns == ("model", "Fixup", "GN", "LN", "BN", "GN, adapted", "LN, adapted", "BN, adapted")
     lines = {line[0].text: dict(zip(table.columns, line, strict=True)) for line in table.lines}
     assert lines.keys() == {"resnet20", "vit_b_16"}
@@ -199,13 +226,13 @@ def test_networks_without_statistics_that_were_anchored_have_columns_and_lines(t
     gaps = [part for part in found.parts if isinstance(part, Gap)]
     assert [(gap.reason, gap.command) for gap in gaps] == [
         (
-            "the networks hold no statistics (f)",
+            "it was not run, and networks without statistics take no other (f)",
             f"covshift bench run --out {tmp_path / 'f'} --extend --methods full:anchored",
         )
     ]
     alone = overview.section([gn])
     assert alone.parts[0].columns == ("model", "clean", "none", "full:anchored", "Δ")
-    assert "(none), normalised by all images to a measured source (full:anchored). Δ" in alone.text
+    assert "(none), normalised to measured clean images, by all images of a condition (full:anchored). Δ" in alone.text
 
 
 @pytest.mark.parametrize(
@@ -255,7 +282,7 @@ def test_means_over_other_conditions_are_said_to_be(tmp_path):
     whole = results(tmp_path, "resnet20", model="builtin:resnet20")
     part = results(tmp_path, "GN", model="builtin:resnet20-gn", methods="none", severities="3")
     note = "means are not over the same conditions: 2 × severity 1, 3: resnet20; 2 × severity 3: GN"
-    table = architectures.norms([*whole, *part], criterion(whole))
+    (table,) = architectures.norms([*whole, *part], criterion(whole))
     assert table.notes == (note,)
     assert note in overview.table([*whole, *part]).notes
     scatter = architectures.scatter([*whole, *part], criterion(whole))
@@ -398,10 +425,10 @@ def test_comparing_marks_what_is_more_than_chance(tmp_path):
     )
     first, second, same = gather([good, bad, twin]).results
     lines = compare.compare(first, second, "none")
-    assert lines[0][0] == "all test corruptions"
-    assert lines[0][2].value == pytest.approx(0.2, abs=0.03)
-    assert all(difference.significant for _, _, difference in lines)
-    assert not any(difference.significant for _, _, difference in compare.compare(first, same, "none"))
+    assert lines[0].label == "all test corruptions"
+    assert lines[0].change.difference.value == pytest.approx(0.2, abs=0.03)
+    assert all(line.change.difference.significant for line in lines)
+    assert not any(line.change.difference.significant for line in compare.compare(first, same, "none"))
 
 
 def test_comparing_says_which_methods_only_one_run_has(tmp_path):

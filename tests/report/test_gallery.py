@@ -21,8 +21,9 @@ from covshift.data import open_data
 from covshift.report.build import report
 from covshift.report.gather import gather
 from covshift.report.recommendation import recommendation
-from covshift.report.sections import by_class, overview
+from covshift.report.sections import by_class, comparison, overview
 from covshift.report.sections.gallery import KINDS, galleries
+from covshift.support.tables import Table
 
 
 @pytest.fixture(autouse=True)
@@ -203,13 +204,28 @@ def test_gains_are_paired_and_narrower(here):
 
 def test_two_runs_on_the_same_images_are_compared_by_pairs(here, tmp_path):
     text = report(here, tmp_path / "out", compare=True, files=False, images=False).read_text()
-    assert "of paired differences, since both answered the same images" in text
+    assert "intervals of differences: 95 %, of paired differences, since both sides answered the same images" in text
     (here[1] / FILE).rename(tmp_path / FILE)
     try:
         text = report(here, tmp_path / "out", compare=True, files=False, images=False).read_text()
-        assert "since not both kept their answers" in text
+        assert "too wide, since the answers to the images were not kept" in text
+        assert "paired differences" not in text
     finally:
         (tmp_path / FILE).rename(here[1] / FILE)
+
+
+def test_a_comparison_names_the_lines_that_are_not_paired(here, tmp_path):
+    """Answers were begun later, or left out at times: only some cells have them."""
+    folders = [Path(shutil.copytree(run, tmp_path / run.name)) for run in here]
+    rows = [json.loads(line) for line in (folders[1] / "rows.jsonl").read_text().splitlines()]
+    for row in rows:
+        if row["cell"] == "clean/0/none":
+            del row["answers"]
+    (folders[1] / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    tables = {part.name: part for part in comparison.section(*gather(folders).results).parts if isinstance(part, Table)}
+    *_, note = tables["compare-none"].notes
+    assert note.endswith("but of independent images (Newcombe's), and too wide, where answers were not kept: clean")
+    assert tables["compare-full"].notes[-1].endswith("since both sides answered the same images")
 
 
 def test_classes_and_confidence(here):
@@ -229,7 +245,7 @@ def test_classes_and_confidence(here):
 
 def changed(folder: Path, **errors: int) -> None:
     lines = [json.loads(line) for line in (folder / "rows.jsonl").read_text().splitlines()]
-    found = [row | {"top1_errors": errors[row["method"]], "top5_errors": 0} for row in lines]
+    found = [row | {"top1_errors": errors[row["method"].partition(":")[0]], "top5_errors": 0} for row in lines]
     (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in found))
 
 
@@ -271,3 +287,27 @@ def test_the_recommendation_follows_from_the_rows(tmp_path, errors, words):
 def test_there_is_no_recommendation_without_adaptation(tmp_path):
     (result,) = gather([make_run(tmp_path / "r", corruptions="fog", severities=3, methods="none")]).results
     assert recommendation(result) is None
+
+
+@pytest.mark.parametrize(
+    ("full", "words"),
+    [
+        (300, r"^Adapt the model with full adaptation, .* Of the rivals, tent:n=64 errs less than that: -20\.0 points"),
+        (450, r"^Leave the model as it is: .* Of the rivals, tent:n=64 errs less than that: -30\.0 points"),
+        (90, r"^Adapt the model with full adaptation, (?!.*rivals)"),
+    ],
+)
+def test_rivals_are_compared_with_and_not_recommended(tmp_path, full, words):
+    folder = make_run(tmp_path / "r", corruptions="fog,snow", severities="1,3", methods="none,full,tent")
+    changed(folder, none=400, full=full, tent=100)
+    (result,) = gather([folder]).results
+    assert re.search(words, recommendation(result)), recommendation(result)
+
+
+def test_what_follows_a_stream_is_recommended_in_words(tmp_path):
+    methods = "none,full,live:n=1,anchored"
+    folder = make_run(tmp_path / "r", corruptions="fog,snow", severities="1,3", methods=methods)
+    changed(folder, none=400, full=300, live=200)
+    (result,) = gather([folder]).results
+    words = r"Adapt the model with the method live:n=1,memory=200,anchored, which follows the images one by one: -20\.0"
+    assert re.match(words, recommendation(result)), recommendation(result)

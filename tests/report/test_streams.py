@@ -9,6 +9,7 @@ from runs import a_run
 from covshift.bench.results.over_time import Counted
 from covshift.bench.results.store import Row, Store
 from covshift.report.build import report, sections
+from covshift.report.figure import METHOD_COLOURS, colours
 from covshift.report.gather import gather
 from covshift.report.sections import streams
 
@@ -55,6 +56,14 @@ def test_the_error_over_time_is_that_of_the_rows(tmp_path):
     assert {row["domain"] for row in figure.rows} == {"clean", "fog/5"}
     marks = [text for text in figure.spec["datasets"].values() if text.startswith("images,domain")]
     assert marks == ["images,domain\n0,clean\n100,fog/5\n170,clean\n"]
+    assert "40 to 100 images in each domain" in figure.caption
+    assert table.notes[-1] == "intervals, also those of differences, take an image that is shown again for another one"
+
+
+def test_methods_that_share_a_colour_have_other_dashes():
+    names = ["none", *(f"live:n={n}" for n in range(1, 20))]
+    styles = list(zip(colours(names, METHOD_COLOURS), map(tuple, streams._dashes(names)), strict=True))
+    assert len(set(styles)) == len(names)
 
 
 def test_many_pieces_become_few_points(tmp_path):

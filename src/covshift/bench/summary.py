@@ -1,6 +1,6 @@
 """Summaries of a run folder, or of a folder of runs: its table, its rows, its progress, and a run as a baseline."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -9,10 +9,12 @@ from covshift.bench.results.blocks import FILE
 from covshift.bench.results.merge import shards_in
 from covshift.bench.results.metrics import Baseline, baseline_of
 from covshift.bench.results.paired import ImageErrors
-from covshift.bench.results.store import Store, holds_a_run
+from covshift.bench.results.store import Row, Store, holds_a_run
 from covshift.bench.results.table import format_run_tables, overview, tables
 from covshift.bench.suite import open_runs, run_folders
 from covshift.support.errors import CovshiftError, plural
+
+_NAMED = 4  # cells of a method that a note names, at most
 
 
 def table(folder: Path, form: str, baseline: Path | None = None) -> str:
@@ -50,10 +52,15 @@ def answers(
     corruptions: Sequence[str] = (),
     severities: Sequence[int] = (),
     methods: Sequence[str] = (),
+    notify: Callable[[str], None] = lambda note: None,
 ) -> str:
-    """Return the answers of a run to each image, as `text`, `csv` or `json` lines; see `Store.answers`."""
+    """Return the answers of a run to each image, as `text`, `csv` or `json` lines; see `Store.answers`.
+
+    `notify` is called with a note on cells without answers, where only some have them.
+    """
     store = Store(folder)
-    frame = store.answers(corruptions or None, severities or None, methods or None)
+    rows = store.rows_of(corruptions or None, severities or None, methods or None)
+    frame = store.book.frame(rows)
     if frame.empty and store.run.shows_images_again:
         raise CovshiftError(
             f"{folder} keeps no answers, since its sequence shows images more than once; its rows have errors over time"
@@ -63,10 +70,25 @@ def answers(
             f"{folder} has no answers there: it was run without them, or its rows were copied without {FILE}; run it "
             "again in another folder"
         )
+    if without := [row for row in rows if not store.book.has(row)]:
+        notify(_without_answers(without, rows))
     frame["confidence"] = frame["confidence"].round(3)
     if form == "json":
         return frame.to_json(orient="records", lines=True).rstrip()
     return (frame.to_csv(index=False) if form == "csv" else frame.to_string(index=False)).rstrip()
+
+
+def _without_answers(without: Sequence[Row], rows: Sequence[Row]) -> str:
+    """Return a note on the cells whose answers were not kept, method by method."""
+    parts = []
+    for method in dict.fromkeys(row.method for row in without):
+        cells = [f"{row.corruption}/{row.severity}" for row in without if row.method == method]
+        if len(cells) == sum(row.method == method for row in rows):
+            parts.append(f"{method} (all)")
+        else:
+            more = f" and {len(cells) - _NAMED} more" if len(cells) > _NAMED else ""
+            parts.append(f"{method} ({', '.join(cells[:_NAMED])}{more})")
+    return f"{len(without)} of {plural(len(rows), 'cell')} have no answers and are left out: {', '.join(parts)}"
 
 
 class Progress(NamedTuple):

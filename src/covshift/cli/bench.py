@@ -139,7 +139,14 @@ def answers(
     if odd := [level for level in levels if level not in (0, *SEVERITIES)]:
         raise CovshiftError(f"expected --severities from 1 to 5, or 0 for clean images, got {odd[0]:g}")
     names = [name for text in methods or () for name in split_methods(text)]
-    text = summary.answers(run, form, options.split(corruptions), [int(level) for level in levels], names)
+    text = summary.answers(
+        run,
+        form,
+        options.split(corruptions),
+        [int(level) for level in levels],
+        names,
+        notify=lambda note: options.write_error(f"note: {note}"),
+    )
     typer.echo(printable(text, keep="\n"))
 
 

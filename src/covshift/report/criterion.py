@@ -54,7 +54,8 @@ def unshuffled(results: Sequence[Result]) -> tuple[str, ...]:
 
 def unpaired(results: Sequence[Result]) -> tuple[str, ...]:
     """Return a note where intervals of differences are wider than need be, as answers were not kept."""
-    without = [r.name for r in results if r.adapted and not r.paired and r.gain(r.adapted) is not None]
+    known = [r for r in results if not r.run.shows_images_again]  # for others, the table of the sequence has a note
+    without = [r.name for r in known if r.adapted and not r.paired and r.gain(r.adapted, r.judged)]
     if not without:
         return ()
     whose = f"answers were not kept: {', '.join(without)}"

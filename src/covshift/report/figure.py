@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from covshift.bench.methods import FULL, NONE, PARTIAL
+from covshift.bench.methods import ANCHORED, FULL, NONE, PARTIAL
 from covshift.bench.results.metrics import Rate
 from covshift.support.writers import csv_text
 
@@ -33,12 +33,18 @@ SHAPES = (
     "triangle-left",
     "wedge",
 )
-METHOD_COLOURS = {NONE: ORANGE, PARTIAL: SKY, FULL: BLUE}
+METHOD_COLOURS = {
+    NONE: ORANGE,
+    PARTIAL: SKY,
+    FULL: BLUE,
+    f"{PARTIAL}:{ANCHORED}": GREEN,
+    f"{FULL}:{ANCHORED}": PINK,
+}
 KIND_COLOURS = {"noise": BLUE, "blur": ORANGE, "weather": GREEN, "digital": PINK, "clean": "#8C8C8C"}
 
 UNADAPTED = "no adaptation"
-_DASHES = ([1, 0], [8, 3], [8, 3, 2, 3], [4, 2])
-_DOTS = [2, 3]
+DASHES = ([1, 0], [8, 3], [8, 3, 2, 3], [4, 2])
+DOTS = [2, 3]
 
 _PHONE = 300  # px that a chart has on a phone
 _INK = "currentColor"  # so that the page's own colour, light or dark, is taken
@@ -186,8 +192,8 @@ def over_batch_sizes(rows: Sequence[Datum], title: str) -> "altair.TopLevelMixin
 
     models, priors = (list(dict.fromkeys(str(row[name]) for row in rows)) for name in ("model", "prior"))
     adapted = [name for name in priors if name != UNADAPTED]
-    dashes = {name: _DASHES[place % len(_DASHES)] for place, name in enumerate(adapted)}
-    dashes |= {UNADAPTED: _DOTS} if UNADAPTED in priors else {}
+    dashes = {name: DASHES[place % len(DASHES)] for place, name in enumerate(adapted)}
+    dashes |= {UNADAPTED: DOTS} if UNADAPTED in priors else {}
     scale = alt.Scale(domain=list(dashes), range=list(dashes.values()))
     base = alt.Chart(data(rows)).encode(
         x=batch_sizes(),
@@ -214,13 +220,18 @@ def legend(names: Sequence[str], symbol: str | None = None, title: str | None = 
 
 
 def palette(names: Sequence[str], known: Mapping[str, str] | None = None) -> Any:
-    """Return a scale that gives every name its colour: a known one, or the next that is free."""
+    """Return a scale that gives every name its colour; see `colours`."""
     import altair
 
+    return altair.Scale(domain=list(names), range=colours(names, known))
+
+
+def colours(names: Sequence[str], known: Mapping[str, str] | None = None) -> list[str]:
+    """Return a colour for every name: a known one, or the next that is free; they repeat where there are many names."""
     free = [colour for colour in COLOURS if colour not in (known or {}).values()] or list(COLOURS)
     others = [name for name in names if name not in (known or {})]
     given = {name: free[place % len(free)] for place, name in enumerate(others)} | dict(known or {})
-    return altair.Scale(domain=list(names), range=[given[name] for name in names])
+    return [given[name] for name in names]
 
 
 def by_prior(**given: Any) -> Any:

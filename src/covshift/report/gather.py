@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from covshift.bench.methods import ANCHORED, NONE, PARTIAL, SCENARIOS, BatchMethod, Prior, foremost, stored_method
 from covshift.bench.results.book import AnswerBook
-from covshift.bench.results.changes import Change, change_of
+from covshift.bench.results.changes import Change, Side, change_of
 from covshift.bench.results.difference import Difference
 from covshift.bench.results.metrics import AS_PUBLISHED, Baseline, Rate, mce, mean_rate, rate
 from covshift.bench.results.paired import ImageErrors, Weights, evenly, mce_weights
@@ -81,9 +81,16 @@ class Result:
         return tuple(Condition(name, severity) for name in chosen for severity in settings.severities)
 
     @cached_property
+    def scenarios(self) -> tuple[str, ...]:
+        """The methods that sum up a run, as far as it has them: the scenarios, those anchored, and the foremost."""
+        usual = [each for name in SCENARIOS for each in (name, f"{name}:{ANCHORED}")]
+        asked = [name for name in self.run.settings.methods if name in self.table]
+        return tuple(name for name in dict.fromkeys([*usual, foremost(asked)]) if name in self.table)
+
+    @cached_property
     def shared(self) -> tuple[Condition, ...]:
         """The planned conditions that are done by every scenario of the run that has begun with them."""
-        done = [set(self.table[name]) & set(self.planned) for name in SCENARIOS if name in self.table]
+        done = [set(self.table[name]) & set(self.planned) for name in self.scenarios]
         begun = [each for each in done if each]
         return tuple(c for c in self.planned if begun and all(c in each for each in begun))
 
@@ -119,12 +126,6 @@ class Result:
         """The key that identifies the images of the run: two runs with the same key have the same images."""
         return (self.run.data_digest, self.image_count, self.subset_seed)
 
-    @property
-    def scenarios(self) -> list[str]:
-        """The methods that are shown side by side: the paper's scenarios, those anchored, and what stands for them."""
-        names = [each for name in SCENARIOS for each in (name, f"{name}:{ANCHORED}") if self.table.get(each)]
-        return names if self.adapted is None or self.adapted in names else [*names, self.adapted]
-
     @cached_property
     def adapted(self) -> str | None:
         """The method that stands for adaptation in the conditions that the model is judged by."""
@@ -135,15 +136,19 @@ class Result:
         return foremost(name for name in self.methods if self.mean(name, conditions))
 
     @property
+    def to_be_adapted(self) -> bool:
+        """Whether the run has a method that adapts, be it only in its plan."""
+        return any(stored_method(name).repairs for name in self.run.settings.methods)
+
+    @property
     def adaptable(self) -> bool:
         """Whether the model is known to hold statistics: other methods than `none` take them."""
         return any(method.adapts and not method.anchored for method in self.run.settings.all_methods)
 
     @cached_property
     def prior(self) -> Prior | None:
-        """The prior N of partial adaptation, or of that to a measured source where there is no other."""
-        prior = self.prior_of(PARTIAL)
-        return self.prior_of(f"{PARTIAL}:{ANCHORED}") if prior is None else prior
+        """The prior N of partial adaptation, anchored where no other was run."""
+        return next((self.prior_of(name) for name in self.scenarios if name.partition(":")[0] == PARTIAL), None)
 
     def prior_of(self, method: str) -> Prior | None:
         """Return the prior N that a method was run with."""
@@ -177,12 +182,17 @@ class Result:
         return changed.difference if changed else None
 
     def _changed(self, methods: tuple[str, str], weights: Weights) -> Change | None:
-        return change_of(methods, weights, self.rate, self.errors)
+        before, after = map(self.side, methods)
+        return change_of(before, after, weights)
+
+    def side(self, method: str) -> Side:
+        """Return a method of the run as one side of a comparison."""
+        return Side(method, self.rate, self.errors)
 
     @cached_property
     def paired(self) -> bool:
-        """Whether the answers of none and of the method that stands for adaptation were kept."""
-        changed = self._changed((NONE, self.adapted), evenly(self.shared)) if self.adapted else None
+        """Whether the answers of none and of the method that stands for adaptation were kept where it is judged."""
+        changed = self._changed((NONE, self.adapted), evenly(self.judged)) if self.adapted else None
         return changed is not None and changed.paired
 
     def mce_gain(self, method: str) -> Difference | None:

@@ -1,6 +1,7 @@
 """`index.html`: one file that holds everything that it shows."""
 
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -44,7 +45,7 @@ def page(
 
     lead = _lead(results, sections)
     environment = jinja2.Environment(autoescape=True, trim_blocks=True, undefined=jinja2.StrictUndefined)
-    environment.filters |= {"kind": _kind, "table": as_html, "json": _json}
+    environment.filters |= {"kind": _kind, "table": as_html, "json": _json, "code": _code}
     environment.globals |= {"downloads": downloads}
     template = environment.from_string((_HERE / "page.html").read_text())
     return template.render(
@@ -169,6 +170,15 @@ def _download(name: str, text: str) -> Download:
 
 def _kind(part: Part) -> str:
     return "figure" if isinstance(part, Figure) else "table"
+
+
+def _code(text: str) -> str:
+    """Return a note as HTML, with what stands between backticks as code."""
+    import markupsafe
+
+    words = [str(markupsafe.escape(part)) for part in re.split(r"`([^`]+)`", text)]
+    words[1::2] = [f"<code>{word}</code>" for word in words[1::2]]
+    return markupsafe.Markup("".join(words))  # noqa: S704
 
 
 def _json(value: Any) -> str:

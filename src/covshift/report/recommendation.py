@@ -1,8 +1,9 @@
 """What to do with a model, from what was measured: whether to adapt, how, and from how many images on."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
-from covshift.bench.methods import FULL, NONE, BatchMethod, stored_method, value_text
+from covshift.bench.methods import FULL, NONE, BatchMethod, FollowingMethod, RivalMethod, stored_method, value_text
 from covshift.bench.results.difference import Difference
 from covshift.data.condition import CLEAN
 from covshift.report.gather import Result
@@ -21,9 +22,12 @@ class Candidate(NamedTuple):
 def recommendation(result: Result) -> str | None:
     """Return what to do, with its evidence; None where the run does not show it.
 
-    It speaks of the method that the verdict is about, or says that another one is better.
+    It speaks of the method that the verdict is about, or says that another one is better. Rules of others can be
+    compared with, but not be set up; where one is better still, that is said, too.
     """
-    candidates = [each for name in result.methods if (each := _candidate(result, name)) is not None]
+    tried = [each for name in result.methods if (each := _candidate(result, name)) is not None]
+    rivals = [each for each in tried if isinstance(stored_method(each.method), RivalMethod)]
+    candidates = [each for each in tried if each not in rivals]
     usual = next((each for each in candidates if each.method == result.adapted), None)
     if usual is None:
         return None
@@ -32,7 +36,8 @@ def recommendation(result: Result) -> str | None:
         worse = all(each.gain.low > 0 for each in candidates)
         what = "makes the error larger" if worse else "lowers the error by more than chance"
         who = "all that was tried" if worse else "nothing that was tried"
-        return f"Leave the model as it is: {who} {what}; {_words(result, usual)}: {_change(usual.gain)}."
+        text = f"Leave the model as it is: {who} {what}; {_words(result, usual)}: {_change(usual.gain)}."
+        return f"{text}{_rival(result, NONE, rivals)}"
     best = min(helpful, key=lambda each: each.gain.value)
     lead = result.gain(best.method, result.judged, against=usual.method) if best is not usual else None
     better = usual not in helpful or (lead is not None and lead.high < 0)
@@ -44,7 +49,16 @@ def recommendation(result: Result) -> str | None:
     if early:
         first = min(early, key=lambda each: (each.images, each.gain.value))
         text += f" With fewer images, from {first.images} on, use {_words(result, first)}: {_change(first.gain)}."
-    return f"{text}{_on_clean(result, chosen.method)}"
+    return f"{text}{_on_clean(result, chosen.method)}{_rival(result, chosen.method, rivals)}"
+
+
+def _rival(result: Result, chosen: str, rivals: Sequence[Candidate]) -> str:
+    """Return which rule of others is better than the method that was chosen, by more than chance; "" where none is."""
+    best = min(rivals, key=lambda each: each.gain.value, default=None)
+    lead = result.gain(best.method, result.judged, against=chosen) if best else None
+    if best is None or lead is None or lead.high >= 0:
+        return ""
+    return f" Of the rivals, {best.method} errs less than that: {_change(lead)}."
 
 
 def _candidate(result: Result, name: str) -> Candidate | None:
@@ -59,10 +73,16 @@ def _words(result: Result, candidate: Candidate) -> str:
     if method.word == FULL:
         extent = "the whole stream" if result.run.settings.sequence else "a condition"
         return f"{words}, by the statistics of all images of {extent} (here {candidate.images})"
+    if isinstance(method, FollowingMethod):
+        return f"{words}, which follows the images {_at_a_time(candidate.images)}"
     if isinstance(method, BatchMethod):
         prior = result.prior_of(candidate.method)
         return f"{words}, by the statistics of every {candidate.images} images with a prior of N = {value_text(prior)}"
     return words
+
+
+def _at_a_time(images: int) -> str:
+    return "one by one" if images == 1 else f"{images} at a time"
 
 
 def _change(gain: Difference) -> str:

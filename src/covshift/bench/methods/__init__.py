@@ -15,7 +15,7 @@ from covshift.bench.methods.names import (
     SCENARIOS,
 )
 from covshift.bench.methods.plain import NoAdaptation
-from covshift.bench.methods.policies import PolicyMethod, StreamMethod
+from covshift.bench.methods.policies import FollowingMethod, PolicyMethod, StreamMethod
 from covshift.bench.methods.registry import foremost, methods, parse_method, parse_methods, register, stored_method
 from covshift.bench.methods.reverse import Reverse
 from covshift.bench.methods.rivals import RivalMethod
@@ -34,6 +34,7 @@ __all__ = [
     "REVERSE",
     "SCENARIOS",
     "BatchMethod",
+    "FollowingMethod",
     "Full",
     "Method",
     "NoAdaptation",

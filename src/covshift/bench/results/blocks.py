@@ -70,12 +70,12 @@ class Blocks:
         for content in contents:
             blocks.append(Block(at=at, size=len(content), crc=zlib.crc32(content)))
             at += len(content)
+        there = self.file.stat().st_size if self.file.exists() else 0  # before opening it, which would make the file
+        if there < end:
+            raise CovshiftError(
+                f"expected {end} bytes in {self.file}, which rows point to, got {there}; put the file back, or "
+                "continue without answers: `answers=False`"
+            )
         with self.file.open("ab", buffering=0) as file:
-            there = file.tell()
-            if there < end:
-                raise CovshiftError(
-                    f"expected {end} bytes in {self.file}, which rows point to, got {there}; put the file back, or "
-                    "continue without answers: `answers=False`"
-                )
             write_behind(file, b"".join(contents), end)
         return blocks

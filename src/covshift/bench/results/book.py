@@ -36,6 +36,10 @@ class AnswerBook:
             self._images = ImageTable.from_block(content, str(self.blocks.file))
         return self._images
 
+    def has(self, row: Row) -> bool:
+        """Return whether there are answers of a row: they were kept, and their file is there."""
+        return row.answers is not None and self.blocks.file.exists()
+
     def of(self, row: Row) -> Answers | None:
         """Return the answers that a row counts; None where they were not kept, or where their file is not there."""
         if row.answers is None or (content := self.blocks.read(row.answers)) is None:
@@ -67,8 +71,8 @@ class AnswerBook:
         import pandas
 
         kept = [(row, answers) for row in rows if (answers := self.of(row)) is not None]
-        images = self.images
-        if images is None or not kept:
+        images = self.images if kept else None
+        if images is None:
             return pandas.DataFrame(columns=list(COLUMNS))
         times = [len(answers.indices) for _, answers in kept]
 

@@ -64,7 +64,7 @@ def _merge(parts: Sequence[Path], out: Path) -> None:
     # In the order of the plan, so that the merged file does not depend on which part was the fastest.
     names = [name for name in merged.run.settings.plan.all_names() if name in rows]
     answers = {name: kept for name in names if (kept := books[name].of(rows[name])) is not None}
-    if images := next((store.book.images for store in stores if store.book.images is not None), None):
+    if images := next((books[name].images for name in answers), None):
         merged.keep_answers(images)
     merged.append([rows[name] for name in names], answers)
 

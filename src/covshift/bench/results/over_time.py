@@ -51,6 +51,8 @@ def sequence_table(rows: Sequence[Row], run: Run) -> Table:
     lines.append((TableCell("ms an image"), *times))
     title = f"{settings.model} on {settings.data}: error in % over a sequence, {','.join(settings.sequence)}"
     notes = [f"order of the images: {settings.order}; nothing is reset from one condition to the next"]
+    if run.shows_images_again:
+        notes.append("intervals, also those of differences, take an image that is shown again for another one")
     missing = len(set(settings.plan.all_names()) - {row.cell for row in rows})
     notes += [f"{missing} cells are not done yet"] if missing else []
     return Table("sequence", title, ("", *by_method), tuple(lines), tuple(notes))

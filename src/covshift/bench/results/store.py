@@ -151,7 +151,16 @@ class Store:
             severity: one severity or several.
             method: one method or several.
         """
-        rows: Sequence[Row] = self.rows()
+        return self.book.frame(self.rows_of(corruption, severity, method))
+
+    def rows_of(
+        self,
+        corruption: str | Sequence[str] | None = None,
+        severity: int | Sequence[int] | None = None,
+        method: str | Sequence[str] | None = None,
+    ) -> list[Row]:
+        """Return the rows of these conditions and methods, all by default; one that no row has is an error."""
+        rows = self.rows()
         for name, value in {"corruption": corruption, "severity": severity, "method": method}.items():
             wanted = [value] if isinstance(value, str | int) else value
             unknown = [each for each in wanted or () if all(getattr(row, name) != each for row in rows)]
@@ -160,7 +169,7 @@ class Store:
                     f"expected cells that {self.folder} has, got {name} {unknown[0]}; covshift bench rows lists them"
                 )
             rows = [row for row in rows if wanted is None or getattr(row, name) in wanted]
-        return self.book.frame(rows)
+        return rows
 
     def keep_answers(self, images: ImageTable) -> None:
         """Keep the answers of the cells that are added from now on.

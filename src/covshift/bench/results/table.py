@@ -6,7 +6,7 @@ from typing import NamedTuple
 from covshift.bench.evaluation import TOP
 from covshift.bench.methods import NONE, SCENARIOS, batch, foremost, grid, stored_method, value_text
 from covshift.bench.results import metrics
-from covshift.bench.results.changes import Change, change_of, kinds_of_intervals
+from covshift.bench.results.changes import Change, Side, change_of, kinds_of_intervals
 from covshift.bench.results.over_time import sequence_table
 from covshift.bench.results.metrics import AS_PUBLISHED, Baseline, Rate, mean_rate, rate
 from covshift.bench.results.paired import ImageErrors, Weights, ce_weights, evenly, mce_weights
@@ -82,7 +82,8 @@ def overview(
     methods = [each for each in dict.fromkeys([*SCENARIOS, *stand_ins.values()]) if each in ran]
     yardstick = baseline or AS_PUBLISHED
     measured = {name for name, (_, run) in runs.items() if why_no_mce(run, baseline) is None}
-    lines, changes = [], []
+    lines = []
+    changes: dict[str, Change | None] = {}
     for name, (rows, run) in runs.items():
         rates = _rates(rows, methods)
         groups = grouped(run.settings.corruptions)
@@ -93,7 +94,7 @@ def overview(
         images = max((row.images for row in rows), default=0)
         adapted = stand_ins[name]
         changed = _changed((NONE, adapted), evenly(wanted), rates, (errors or {}).get(name)) if adapted else None
-        changes.append(changed)
+        changes[name] = changed
         lines.append(
             (
                 TableCell(f"{name}: {_extent(corruptions, run.settings.severities)}{images} images"),
@@ -106,7 +107,7 @@ def overview(
     title = f"mean error in % on {', '.join(dict.fromkeys(run.settings.data for _, run in runs.values()))}"
     scored = [f"mCE {name}" for name in methods] if measured else []
     notes = [f"mCE: {yardstick.name} = 100"] if measured else []
-    return _table("overview", title, ("clean", *methods, *scored), lines, [*notes, *kinds_of_intervals(changes)])
+    return _table("overview", title, ("clean", *methods, *scored), lines, [*notes, *kinds_of_intervals(changes, CHANGE)])
 
 
 def _extent(corruptions: Sequence[str], severities: Sequence[int]) -> str:
@@ -127,7 +128,7 @@ def methods_table(
     compared = [name for name in methods if stored_method(name).repairs]
     last = compared[-1] if compared and NONE in methods else None
 
-    changes: list[Change | None] = []
+    changes: dict[str, Change | None] = {}
 
     def line(
         label: str, values: Mapping[str, Rate | float | None], weights: Weights, *, in_top5: bool = False
@@ -135,7 +136,7 @@ def methods_table(
         cells = [_exactly(each) if isinstance(each, float) else percent_cell(each) for each in values.values()]
         of = top5 if in_top5 else rates
         changed = _changed((NONE, last), weights, of, errors, top5=in_top5) if last else None
-        changes.append(changed)
+        changes[label.strip()] = changed
         return (TableCell(label), *cells, change_cell(changed.difference if changed else None))
 
     def mean(label: str, corruptions: Sequence[str], *, in_top5: bool = False) -> tuple[TableCell, ...]:
@@ -165,7 +166,7 @@ def methods_table(
             weights = ce_weights(name, yardstick)
             lines.append(line(f"CE of {name}", {m: ces[m].get(name) for m in methods}, weights))
     notes = [] if why_not is None else [f"no mCE: {why_not}"]
-    notes += [f"{CHANGE}: {last} against {NONE}", *kinds_of_intervals(changes)] if last else []
+    notes += [f"{CHANGE}: {last} against {NONE}", *kinds_of_intervals(changes, CHANGE)] if last else []
     columns = [_column(name, rows) for name in methods]
     title = f"{run.settings.model} on {run.settings.data}: error in %"
     return _table("methods", title, columns, lines, [*notes, *_shortfalls(rows, run)])
@@ -177,7 +178,8 @@ def _changed(
     def rate_of(method: str, condition: Condition) -> Rate | None:
         return rates.get(method, {}).get(condition)
 
-    return change_of(methods, weights, rate_of, errors, top5=top5)
+    before, after = (Side(method, rate_of, errors) for method in methods)
+    return change_of(before, after, weights, top5=top5)
 
 
 def _shortfalls(rows: Sequence[Row], run: Run) -> list[str]:

@@ -1,5 +1,6 @@
 """Models side by side: by family and size, by how they are normalised, and by what they were trained on."""
 
+import shlex
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -17,22 +18,31 @@ from covshift.support.tables import EMPTY, Table, TableCell, percent_cell, point
 if TYPE_CHECKING:
     import altair
 
-_TORCHVISION = "covshift bench run --model torchvision:densenet121 --data folder:val --out runs/densenet121"
+_OTHER = "covshift bench run --model MODEL --data {data} --out runs/NAME"
 
 
 def section(results: Sequence[Result], shifts: Mapping[str, Shift], criterion: Criterion) -> Section:
     """Return scatter plots and the paper's smaller tables."""
     shuffled = [result for result in results if result.run.settings.order == "shuffled"]
-    parts = [*scatter(shuffled, criterion), norms(shuffled, criterion), *special(shuffled, criterion)]
+    wanted: dict[str, Sequence[Part]] = {
+        f"clean error and size against {criterion.name}": scatter(shuffled, criterion),
+        "batch norm, GroupNorm and Fixup": norms(shuffled, criterion),
+        "large-scale pre-training": _before_after(shuffled, criterion, "large-scale"),
+        "SimCLR": _before_after(shuffled, criterion, "simclr"),
+    }
+    parts: list[Part] = [part for some in wanted.values() for part in some]
     drawn = any(isinstance(part, Figure) for part in parts)
     text = "Hollow marks are models as they are, filled ones the same models adapted." if drawn else ""
     if len(results) > 1 or shifts:  # of one model, the settings have the number already
         parts.append(parameters(results, shifts))
+    if missing := [name for name, some in wanted.items() if not some]:
+        command = _OTHER.format(data=shlex.quote(results[0].run.settings.data))
+        parts.append(Gap(f"Models side by side: {', '.join(missing)}", "it takes runs of such models", command))
     return Section("architectures", "Architectures", text, tuple(parts))
 
 
-def scatter(results: Sequence[Result], criterion: Criterion) -> list[Part]:
-    """Draw the criterion against clean error, and against the number of parameters."""
+def scatter(results: Sequence[Result], criterion: Criterion) -> list[Figure]:
+    """Draw the criterion of several models against clean error, and against the number of parameters."""
     rows: list[Datum] = []
     drawn: list[Result] = []
     for result in results:
@@ -52,7 +62,7 @@ def scatter(results: Sequence[Result], criterion: Criterion) -> list[Part]:
             rows.append({**row, "adapted": "after", "error": after})
     title = f"Clean error and {criterion.name}"
     if len(drawn) < 2:
-        return [Gap(title, "it takes two models with clean and corrupted conditions", _TORCHVISION)]
+        return []
     by_size = f"Parameters and {criterion.name}"
     caption = with_notes(_caption(drawn, criterion), uneven(drawn))
     return [
@@ -100,8 +110,8 @@ def _pairs(rows: Sequence[Datum], field: str, title: str, criterion: Criterion) 
     return alt.layer(lines, hollow, solid).properties(width="container", height=280)
 
 
-def norms(results: Sequence[Result], criterion: Criterion) -> Table | Gap:
-    """Return Fixup, GroupNorm, batch norm and adapted batch norm of the same architectures.
+def norms(results: Sequence[Result], criterion: Criterion) -> list[Table]:
+    """Return Fixup, GroupNorm, batch norm and adapted batch norm of the same architectures, of several models.
 
     Networks that hold no statistics have a column, and a line, of their own where they were adapted by a source.
     """
@@ -115,7 +125,8 @@ def norms(results: Sequence[Result], criterion: Criterion) -> Table | Gap:
         kind for group in groups.values() for kind in group if kind in WITHOUT and criterion.adapted(group[kind])
     }
     compared = {name: group for name, group in groups.items() if len(group) > 1 or anchored & group.keys()}
-    kinds = ["Fixup", "GN", *(["LN"] if "LN" in anchored else []), "BN"]
+    there = {kind for group in compared.values() for kind in group if kind != "LN" or kind in anchored}
+    kinds = [kind for kind in ("Fixup", "GN", "LN", "BN") if kind in there]
     for name, group in compared.items():
         values = [criterion.of(group[kind], NONE) if kind in group else None for kind in kinds]
         adapted = [kind for kind in kinds if kind == "BN" or kind in anchored]
@@ -123,16 +134,11 @@ def norms(results: Sequence[Result], criterion: Criterion) -> Table | Gap:
         least = min((value for value in values if value is not None), default=None)
         cells = [TableCell(value, strong=value is not None and value == least) for value in values]
         lines.append((TableCell(name), *cells))
-    if not lines:
-        reason = "it takes models of one architecture with batch norm and with GroupNorm or Fixup"
-        return Gap(
-            title,
-            reason,
-            "covshift bench run --model builtin:resnet20-gn --data builtin:cifar10 --methods none --out runs/gn",
-        )
+    if not lines or len(results) < 2:
+        return []
     notes = tuple(note for group in compared.values() for note in uneven(list(group.values())))
     columns = ("model", *kinds, *(f"{kind}, adapted" for kind in kinds if kind == "BN" or kind in anchored))
-    return Table("norms", title, columns, tuple(lines), notes)
+    return [Table("norms", title, columns, tuple(lines), notes)]
 
 
 def _by_norm(results: Sequence[Result]) -> dict[str, Result]:
@@ -148,19 +154,12 @@ def _by_norm(results: Sequence[Result]) -> dict[str, Result]:
     return chosen
 
 
-def special(results: Sequence[Result], criterion: Criterion) -> list[Table | Gap]:
-    """Return tables of large-scale pre-training, and of SimCLR."""
-    wsl = "covshift bench run --model timm:resnext101_32x8d.fb_wsl_ig1b_ft_in1k --data imagenet-c:DIR --out runs/wsl"
-    own = "covshift bench run --model zoo:simclrv2-resnet50 --data imagenet-c:DIR --out runs/simclr"
-    return [
-        _before_after(results, criterion, "large-scale", "pretraining", "Large-scale pre-training", wsl),
-        _before_after(results, criterion, "simclr", "simclr", "SimCLR", own),
-    ]
+_PRETRAINED = {"large-scale": ("pretraining", "Large-scale pre-training"), "simclr": ("simclr", "SimCLR")}
+"""Names and titles of the tables of models that were pre-trained in some way."""
 
 
-def _before_after(
-    results: Sequence[Result], criterion: Criterion, wanted: str, name: str, title: str, command: str
-) -> Table | Gap:
+def _before_after(results: Sequence[Result], criterion: Criterion, wanted: str) -> list[Table]:
+    """Return the models that were pre-trained in this way, as they are and adapted, where there are some."""
     lines, with_both = [], []
     for result in (result for result in results if pretraining(result) == wanted):
         before, after = criterion.of(result, NONE), criterion.adapted(result)
@@ -172,9 +171,10 @@ def _before_after(
             (TableCell(result.name), percent_cell(result.rate(NONE)), TableCell(before), TableCell(after), delta)
         )
     if not lines:
-        return Gap(title, "none of these runs has such a model", command)
+        return []
     columns = ("model", "clean", "as it is", "adapted", "Δ")
-    return Table(name, f"{title}: {criterion.name} in %", columns, tuple(lines), uneven(with_both))
+    name, title = _PRETRAINED[wanted]
+    return [Table(name, f"{title}: {criterion.name} in %", columns, tuple(lines), uneven(with_both))]
 
 
 def parameters(results: Sequence[Result], shifts: Mapping[str, Shift]) -> Table:

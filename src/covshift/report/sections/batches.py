@@ -98,7 +98,7 @@ def low_resource(results: Sequence[Result], criterion: Criterion) -> list[Part]:
     title = f"{criterion.name.capitalize()} by batch size"
     gridded = [result for result in results if _gridded(result)]
     single = [result for result in results if result.adaptable and result.planned and not _gridded(result)]
-    gaps = [lacking(title, "it takes several batch sizes", single, GRID_COMMAND)] if single or not gridded else []
+    gaps = [lacking(title, "it takes several batch sizes", single, GRID_COMMAND)] if single else []
     if not gridded:
         return [*gaps]
     rows: list[Datum] = []

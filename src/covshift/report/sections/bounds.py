@@ -34,11 +34,12 @@ def section(
         if result.name in shifts:
             parts += measured(result, shifts[result.name], criterion)
     if not parts:
-        reason = "it takes the grid of n and N, and distances that were measured"
-        able = [result for result in results if result.adaptable and result.run.settings.order == "shuffled"]
-        return Section(
-            "theory", "Theory", text, (lacking("Theory and measurement", reason, able, GRID_COMMAND, measuring),)
-        )
+        title, reason = "Theory and measurement", "it takes the grid of n and N, and distances that were measured"
+        able = [r for r in results if r.adaptable and r.planned and r.run.settings.order == "shuffled"]
+        # What else lacks the grid, or the distances, asks for the same: a reader sees each command once.
+        without = [result for result in able if not result.run.settings.grid]
+        gap = lacking(title, reason, without, GRID_COMMAND) if without else lacking(title, reason, able, then=measuring)
+        return Section("theory", "Theory", text, (gap,) if able else ())
     return Section("theory", "Theory", text, (*parts, simulation()))
 
 

@@ -1,9 +1,10 @@
 """Two runs side by side: what one does better than the other, and whether that may be chance."""
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
-from covshift.bench.results.difference import Difference, difference, mean_difference
-from covshift.bench.results.paired import change, evenly
+from covshift.bench.results.changes import Change, change_of, kinds_of_intervals
+from covshift.bench.results.paired import evenly
 from covshift.bench.results.table import grouped
 from covshift.corruptions import names
 from covshift.data.condition import CLEAN, MIXED, SEQUENCE, Condition
@@ -24,8 +25,8 @@ def section(first: Result, second: Result) -> Section:
             f"expected two runs with a method in common, got {', '.join(first.methods)} and {', '.join(second.methods)}"
         )
     text = (
-        f"Differences are {second.name} minus {first.name}, in points, with 95 % intervals {_kind(first, second)}; "
-        "bold ones leave out zero. Conditions that only one of the runs has are left out"
+        f"Differences are {second.name} minus {first.name}, in points, with 95 % intervals; bold ones leave out zero. "
+        "Conditions that only one of the runs has are left out"
     )
     text += f", and so are the methods {', '.join(alone)}." if alone else "."
     parts: list[Table | Figure] = []
@@ -38,17 +39,16 @@ def section(first: Result, second: Result) -> Section:
     return Section("compare", f"{first.name} and {second.name}", text, tuple(parts))
 
 
-def _kind(first: Result, second: Result) -> str:
-    """Return what intervals are of."""
-    if first.images != second.images:
-        return "for independent runs, since their images are not the same"
-    if first.errors is None or second.errors is None:
-        return "for independent runs, too wide for runs on the same images, since not both kept their answers"
-    return "of paired differences, since both answered the same images"
+class Line(NamedTuple):
+    """A line of the comparison: its label, the conditions that it is the mean of, and what changes there."""
+
+    label: str
+    conditions: list[Condition]
+    change: Change
 
 
-def compare(first: Result, second: Result, method: str) -> list[tuple[str, list[Condition], Difference]]:
-    """Return the groups that are compared, with their conditions: all test corruptions, controls, each corruption."""
+def compare(first: Result, second: Result, method: str) -> list[Line]:
+    """Return the groups that are compared: all test corruptions, controls, each corruption."""
     shared = [c for c in first.table[method] if c in second.table[method]]
     corruptions = grouped([*names("all"), *(c.corruption for c in shared if c not in (CLEAN, MIXED, SEQUENCE))])
     groups = {
@@ -58,48 +58,41 @@ def compare(first: Result, second: Result, method: str) -> list[tuple[str, list[
         "whole stream": [c for c in shared if c == SEQUENCE],
         **{name.replace("_", " "): [c for c in shared if c.corruption == name] for name in corruptions.all},
     }
-    return [(label, among, _difference(first, second, method, among)) for label, among in groups.items() if among]
+    before, after = first.side(method), second.side(method)
+    if first.images != second.images:
+        before = before._replace(errors=None)
+    changes = {label: change_of(before, after, evenly(among)) for label, among in groups.items()}
+    return [Line(label, groups[label], each) for label, each in changes.items() if each is not None]
 
 
-def _difference(first: Result, second: Result, method: str, conditions: Sequence[Condition]) -> Difference:
-    if first.images == second.images and first.errors and second.errors:
-        paired = change((first.errors, method), (second.errors, method), evenly(conditions))
-        if paired is not None:
-            return paired
-    pairs = [(first.rate(method, condition), second.rate(method, condition)) for condition in conditions]
-    return mean_difference(difference(before, after) for before, after in pairs if before and after)
-
-
-def _table(
-    first: Result, second: Result, method: str, lines: Sequence[tuple[str, list[Condition], Difference]]
-) -> Table:
+def _table(first: Result, second: Result, method: str, lines: Sequence[Line]) -> Table:
     cells = tuple(
         (
             TableCell(label),
             percent_cell(first.mean(method, among)),
             percent_cell(second.mean(method, among)),
-            change_cell(each),
+            change_cell(each.difference),
         )
         for label, among, each in lines
     )
-    significant = sum(each.significant for _, _, each in lines)
+    significant = sum(each.change.difference.significant for each in lines)
     notes = [f"{significant} of {len(lines)} differences exceed chance; without a cause, fewer than one in 20 would"]
-    if first.images != second.images:
-        notes.append("the two runs are on different images")
+    if first.images == second.images:
+        notes += kinds_of_intervals({each.label: each.change for each in lines}, "differences")
+    else:
+        notes.append("intervals of differences: 95 %, of independent images, since the runs are on different ones")
     title = f"{method}: error in %"
     return Table(_name(method), title, ("condition", first.name, second.name, "difference"), cells, tuple(notes))
 
 
-def _chart(
-    first: Result, second: Result, method: str, lines: Sequence[tuple[str, list[Condition], Difference]]
-) -> Figure:
+def _chart(first: Result, second: Result, method: str, lines: Sequence[Line]) -> Figure:
     import altair as alt
 
     rows: list[Datum] = [
         {
             "condition": label,
-            **{name: round(100 * value, 3) for name, value in each._asdict().items()},
-            "exceeds chance": "yes" if each.significant else "no",
+            **{name: round(100 * value, 3) for name, value in each.difference._asdict().items()},
+            "exceeds chance": "yes" if each.difference.significant else "no",
         }
         for label, _, each in lines
     ]

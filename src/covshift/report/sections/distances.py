@@ -53,7 +53,7 @@ def section(results: Sequence[Result], shifts: Mapping[str, Shift], measuring: s
         reason = "it takes the method reverse, on the clean images with the statistics of a condition"
         parts.append(lacking(f"Distance and error, {PANELS[REVERSE]}", reason, forward, _REVERSE))
     unmeasured = [r for r in results if r.adaptable and r.name not in shifts]
-    if unmeasured or not parts:
+    if unmeasured:
         reason = "how far conditions are from the source was not measured (shift.json)"
         parts.append(lacking("Distances, layers and the map of conditions", reason, unmeasured, then=measuring))
     return Section("distances", "How far the data have moved", text, tuple(parts))

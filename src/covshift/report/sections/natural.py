@@ -4,15 +4,16 @@ from collections.abc import Sequence
 
 from covshift.bench.methods import NONE
 from covshift.data.condition import CLEAN, MIXED, Condition
-from covshift.report.criterion import unshuffled, with_notes
+from covshift.report.criterion import unpaired, unshuffled, with_notes
 from covshift.report.figure import UNADAPTED, Datum, figure, over_batch_sizes
 from covshift.report.gather import Result
 from covshift.report.parts import Gap, Part, Section, lacking
+from covshift.report.sections.batches import GRID_COMMAND
 from covshift.support.tables import EMPTY, Table, TableCell, change_cell, percent_cell
 
 _TOP5 = 5
 _MIXED = "covshift bench run --out RUN --extend --mixed"
-_NATURAL = "covshift bench run --model MODEL --data folder:DIR --corruptions none --methods none,full --out runs/NAME"
+_NATURAL = "covshift bench run --model MODEL --data folder:DIR --corruptions none --out runs/NAME"
 _SIZES = "covshift bench run --out RUN --extend --clean --methods batch:n=8,N=0,batch:n=64,N=0,batch:n=512,N=0"
 
 
@@ -24,7 +25,7 @@ def section(results: Sequence[Result]) -> Section:
     )
     parts: list[Part] = [table(results)] if any(_lines(result) for result in results) else []
     pure = [result for result in results if result.planned and not result.rate(NONE, MIXED)]
-    if pure or not any(result.planned for result in results):
+    if pure:
         reason = "it takes the control in which every image has a corruption of its own"
         parts.append(lacking("Mixed corruptions", reason, pure, _MIXED))
     if not any(result.natural for result in results):
@@ -54,7 +55,8 @@ def table(results: Sequence[Result]) -> Table:
                 line.append(percent_cell(rate) if result.run.model_classes > _TOP5 else EMPTY)
             lines.append(tuple(line))
     columns = ("model", "images", "as it is", "adapted", "Δ", *(("top-5", "top-5 adapted") if deep else ()))
-    return Table("natural", "Error in % where no corruption is common to all images", columns, tuple(lines))
+    notes = unpaired([result for result in results if result.natural])  # of others, the overview has the note
+    return Table("natural", "Error in % where no corruption is common to all images", columns, tuple(lines), notes)
 
 
 def curves(results: Sequence[Result]) -> list[Part]:
@@ -77,8 +79,11 @@ def curves(results: Sequence[Result]) -> list[Part]:
             rows += [_row(result, UNADAPTED, n, none.value) for n in (sizes[0], sizes[-1])]
     title = "Error on images as they are, by batch size"
     if not rows:
-        able = [result for result in results if result.adaptable]
-        return [lacking(title, "it takes clean images and several batch sizes", able, _SIZES)]
+        corrupted = [result for result in results if result.adaptable and result.planned]
+        natural = [result for result in results if result.adaptable and result.natural]
+        reason = "it takes clean images and several batch sizes"
+        wanted = ((corrupted, GRID_COMMAND), (natural, _SIZES))
+        return [lacking(title, reason, some, command) for some, command in wanted if some]
     caption = with_notes("With the least prior N of those that were run with most batch sizes.", unshuffled(drawn))
     chart = over_batch_sizes(rows, "top-1 error in %")
     return [figure("natural-batches", title, caption, chart, rows, wide=True)]

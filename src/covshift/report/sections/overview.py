@@ -26,8 +26,8 @@ _ANCHORED = "covshift bench run --out RUN --extend --methods full:anchored"
 _NORMALISED = {
     PARTIAL: "by every 8 images and a prior of N (partial)",
     FULL: "by all images of a condition (full)",
-    f"{PARTIAL}:{ANCHORED}": "by every 8 images to a measured source (partial:anchored)",
-    f"{FULL}:{ANCHORED}": "by all images to a measured source (full:anchored)",
+    f"{PARTIAL}:{ANCHORED}": "to measured clean images, by every 8 images and a prior of N (partial:anchored)",
+    f"{FULL}:{ANCHORED}": "to measured clean images, by all images of a condition (full:anchored)",
 }
 
 
@@ -51,16 +51,19 @@ def sentence(result: Result) -> str:
         text += f" (in {len(result.shared)} of {len(result.planned)} conditions so far)"
     method = result.adapted
     if method is None or (gain := result.gain(method, result.judged)) is None:
+        if result.to_be_adapted:
+            return f"{text}. It is not adapted in these conditions yet."
         kind = norm(result)
         why = f": {kind} holds no statistics" if kind in WITHOUT else ""
         return f"{text}. It was not adapted{why}."
     words = method_words(method)
     words = f"{words[0].upper()}{words[1:]}"
     low, high = sorted(abs(value) for value in gain[1:])
+    points = " points" if streamed or result.natural else ""  # of others, those that it loses stand before
     if gain.high < 0:
-        return f"{text}. {words} gives back {-100 * gain.value:.1f} (95 % interval {_range(low, high)})."
+        return f"{text}. {words} gives back {-100 * gain.value:.1f}{points} (95 % interval {_range(low, high)})."
     if gain.low > 0:
-        return f"{text}. {words} costs {100 * gain.value:.1f} more (95 % interval {_range(low, high)})."
+        return f"{text}. {words} costs {100 * gain.value:.1f}{points} more (95 % interval {_range(low, high)})."
     return (
         f"{text}. {words} changes that by {signed(gain.value)} points, which may be chance "
         f"(95 % interval {bound(gain.low)} to {bound(gain.high)})."
@@ -87,8 +90,9 @@ def section(results: Sequence[Result]) -> Section:
         text += f". Δ is what {', or else '.join(judged)} changes; bold where it exceeds chance"
     text += "."
     parts: list[Part] = [table(results), *(chart(results) if len(results) > 1 else ())]
-    fixed = [result for result in results if result.planned and norm(result) in WITHOUT and result.adapted is None]
-    parts += [lacking("Anchored adaptation", "the networks hold no statistics", fixed, _ANCHORED)] if fixed else []
+    fixed = [result for result in results if result.planned and norm(result) in WITHOUT and not result.to_be_adapted]
+    reason = "it was not run, and networks without statistics take no other"
+    parts += [lacking("Anchored adaptation", reason, fixed, _ANCHORED)] if fixed else []
     able = [result for result in results if result.planned and norm(result) == "BN"]
     without = [result for result in able if PARTIAL not in result.run.settings.methods]
     parts += [lacking("Partial adaptation", "it was not run", without, _PARTIAL)] if without else []

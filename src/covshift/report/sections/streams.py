@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING
 from covshift.bench.methods import NONE
 from covshift.bench.results.over_time import Counted, errors_over_time, pooled, sequence_table
 from covshift.data.condition import CLEAN, SEQUENCE, Condition
-from covshift.report.figure import METHOD_COLOURS, Datum, Figure, data, figure, legend, palette
+from covshift.data.sequences import Domain
+from covshift.report.criterion import unpaired
+from covshift.report.figure import DASHES, DOTS, METHOD_COLOURS, Datum, Figure, colours, data, figure, legend, palette
 from covshift.report.gather import Result
 from covshift.report.naming import file_name
 from covshift.report.parts import Part, Section
@@ -41,7 +43,7 @@ def over_time(result: Result) -> Figure:
     marks = [{"images": each.start, "domain": _label(each.condition)} for each in domains]
     sequence = ", ".join(settings.sequence[:6]) + (", …" if len(settings.sequence) > 6 else "")
     caption = (
-        f"Top-1 error in % against the number of images seen, {result.image_count:,} images in each domain, in the "
+        f"Top-1 error in % against the number of images seen, {_lengths(domains)} images in each domain, in the "
         f"order {settings.order}; nothing is reset. Lines mark where the domain changes."
     )
     title = f"Error over time of {result.name}: {sequence}"
@@ -53,7 +55,14 @@ def whole(result: Result) -> Table:
     found = sequence_table(result.rows, result.run)
     lines = tuple((TableCell(label.text.replace("_", " ")), *cells) for label, *cells in found.lines)
     title = f"{result.name}: error in % over the sequence"
-    return found._replace(name=f"sequence-{file_name(result)}", title=title, lines=lines)
+    notes = (*found.notes, *unpaired([result]))
+    return found._replace(name=f"sequence-{file_name(result)}", title=title, lines=lines, notes=notes)
+
+
+def _lengths(domains: Sequence[Domain]) -> str:
+    """Return the number of images in a domain, or the least and the largest."""
+    lengths = {each.stop - each.start for each in domains}
+    return f"{min(lengths):,}" if len(lengths) == 1 else f"{min(lengths):,} to {max(lengths):,}"
 
 
 def _counted(result: Result) -> dict[str, list[Counted]]:
@@ -90,8 +99,8 @@ def _chart(rows: Sequence[Datum], marks: Sequence[Datum]) -> "altair.TopLevelMix
     import altair as alt
 
     methods = list(dict.fromkeys(str(row["method"]) for row in rows))
-    x = alt.X("images:Q", title="images seen", axis=alt.Axis(grid=False, format="~s"))
-    dashes = alt.Scale(domain=methods, range=[[2, 3] if name == NONE else [1, 0] for name in methods])
+    x = alt.X("images:Q", title="images seen", axis=alt.Axis(grid=False, format=",d"))
+    dashes = alt.Scale(domain=methods, range=_dashes(methods))
     lines = (
         alt.Chart(data(rows))
         .mark_line()
@@ -112,6 +121,13 @@ def _chart(rows: Sequence[Datum], marks: Sequence[Datum]) -> "altair.TopLevelMix
             )
         )
     return alt.layer(*layers).properties(width="container", height=280)
+
+
+def _dashes(methods: Sequence[str]) -> list[list[int]]:
+    """Return dots for the model as it is, and dashes for methods whose colours others have already."""
+    given = colours(methods, METHOD_COLOURS)
+    earlier = [given[:place].count(colour) for place, colour in enumerate(given)]
+    return [DOTS if name == NONE else DASHES[many % len(DASHES)] for name, many in zip(methods, earlier, strict=True)]
 
 
 def _grouped(results: Sequence[Result]) -> list[list[Result]]:
