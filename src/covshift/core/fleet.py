@@ -160,7 +160,7 @@ class Fleet(Mapping[str, Camera]):
         return self._cameras[name]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._cameras)
+        return iter(list(self._cameras))  # other threads may add to them meanwhile
 
     def __len__(self) -> int:
         return len(self._cameras)
