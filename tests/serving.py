@@ -59,7 +59,7 @@ class Served:
     def request(
         self, method: str, path: str, body: bytes | None = None, headers: Mapping[str, str] | None = None
     ) -> Answer:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=120)
         try:
             connection.request(method, path, body, dict(headers or {}))
             answer = connection.getresponse()
@@ -100,7 +100,7 @@ def serving(
     finally:
         service.stopping.set()  # as the server of `covshift serve` does, so that open pages end
         server.should_exit = True
-        thread.join(20)
+        thread.join(60)
         assert not thread.is_alive(), "the server does not stop"
 
 
@@ -110,7 +110,7 @@ class Client:
     def __init__(self, port: int, name: str) -> None:
         self.name = name
         self.answered: list[float] = []
-        self.connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+        self.connection = http.client.HTTPConnection("127.0.0.1", port, timeout=120)
 
     def send(self, frame: np.ndarray) -> dict[str, object]:
         tensor = {"name": "images", "shape": [1, 3, 32, 32], "datatype": "FP32"}
@@ -145,9 +145,12 @@ def redis_server() -> Iterator[str]:
 def start_redis(program: str, port: int) -> "subprocess.Popen[bytes]":
     options = ["--port", str(port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"]
     process = subprocess.Popen([program, *options], stdout=subprocess.DEVNULL)
-    for _ in range(200):
+    until = time.monotonic() + 60
+    while process.poll() is None and time.monotonic() < until:
         with socket.socket() as probe:
             if probe.connect_ex(("127.0.0.1", port)) == 0:
                 return process
         time.sleep(0.02)
+    process.kill()
+    process.wait()
     raise AssertionError("Redis does not start")

@@ -4,22 +4,24 @@ import atexit
 import os
 import signal
 import sys
+import threading
+from contextlib import suppress
 from types import FrameType
 from typing import Any
 
 
 def main() -> None:
     """Run the command; Ctrl-C at any time, also while libraries are imported, ends it with one line and code 130."""
-    interrupted = False
+    interrupted = ours = False
 
     def interrupt(number: int, frame: FrameType | None) -> None:
         nonlocal interrupted
         interrupted = True
         signal.default_int_handler(number, frame)
 
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        signal.signal(signal.SIGINT, interrupt)
     try:
+        if ours := signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+            signal.signal(signal.SIGINT, interrupt)
         from covshift.cli import app
 
         app()
@@ -33,18 +35,29 @@ def main() -> None:
             raise
         sys.stderr.write("stopped by Ctrl-C\n")
         sys.exit(130)
+    finally:
+        if ours:  # what is left is the end of the interpreter, where our handler would only cause a traceback
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def _leave(code: Any) -> None:
     """End a rank of torchrun without taking the interpreter down around it.
 
     A thread of gloo may still hold the tensors of the last exchange; it gives them back to Python, and aborts the
-    process where there is no Python any more.
+    process where there is no Python any more. All that Python itself would do at its end is done before: it waits for
+    threads, calls what was registered for the end, and writes what is left of the output.
     """
+    if code is not None and not isinstance(code, int):
+        sys.stderr.write(f"{code}\n")
+        code = 1
+    for thread in threading.enumerate():
+        if thread is not threading.current_thread() and not thread.daemon:
+            thread.join()
     atexit._run_exitfuncs()
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code if isinstance(code, int) else 0 if code is None else 1)
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError):  # of a pipe that nobody reads
+            stream.flush()
+    os._exit(code or 0)
 
 
 if __name__ == "__main__":

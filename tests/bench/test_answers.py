@@ -5,6 +5,7 @@ import json
 import multiprocessing
 import os
 import random
+import signal
 import subprocess
 import sys
 import time
@@ -331,19 +332,28 @@ def write_on(folder: Path) -> None:
         store.append([row], {row.cell: given(wrong, MANY)})
 
 
+def write_half(folder: Path) -> None:
+    """Be killed between the answers of a cell and its row."""
+    Store._write = lambda *args: os.kill(os.getpid(), signal.SIGKILL)
+    write_on(folder)
+
+
 def kill_while_writing(folder: Path, kills: int, seed: int) -> None:
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["test_answers"])
     Store.create(folder, a_run())
     moments, before, orphans = random.Random(seed), 0, 0
-    for _ in range(kills):
-        process = context.Process(target=write_on, args=(folder,))
+    for number in range(kills):
+        half = number == kills // 2  # what the other moments may happen to miss
+        process = context.Process(target=write_half if half else write_on, args=(folder,))
         process.start()
-        while len((folder / "rows.jsonl").read_bytes() if (folder / "rows.jsonl").exists() else b"") <= before:
+        while process.is_alive() and not half:
+            if (folder / "rows.jsonl").exists() and (folder / "rows.jsonl").stat().st_size > before:
+                time.sleep(moments.uniform(0, 0.05))
+                process.kill()
             time.sleep(0.001)
-        time.sleep(moments.uniform(0, 0.05))
-        process.kill()
         process.join()
+        assert process.exitcode == -signal.SIGKILL
         store = Store(folder)
         rows = store.rows()
         assert all(store.book.of(row) is not None for row in rows)  # and as many errors as the row counts
@@ -353,7 +363,7 @@ def kill_while_writing(folder: Path, kills: int, seed: int) -> None:
     assert [row.cell for row in rows] == [f"fog/{number}/none" for number in range(len(rows))]
     sizes = [0, *(row.answers.size for row in rows)]
     assert [row.answers.at for row in rows] == (rows[0].answers.at + np.cumsum(sizes)[:-1]).tolist()  # nothing between
-    assert orphans  # some were killed between the answers and their row
+    assert orphans  # killed between the answers and their row
 
 
 def test_killed_while_writing_at_twenty_moments(tmp_path):

@@ -58,7 +58,7 @@ def torchrun(*options: str) -> subprocess.CompletedProcess[str]:
     command = [*LAUNCH, "--data", "npz:set.npz", "--size", "16", "--corruptions", "fog,spatter", "--severities", "5"]
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     return subprocess.run(
-        [*command, *options], capture_output=True, text=True, timeout=400, env=environment, check=False
+        [*command, *options], capture_output=True, text=True, timeout=600, env=environment, check=False
     )
 
 

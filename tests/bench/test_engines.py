@@ -24,13 +24,26 @@ CHANGES = {"corruptions": "fog,spatter,snow", "severities": "1,5", "threads": 1}
 
 TOUCHY = """
 import os
+import time
 from pathlib import Path
 
 import nets
 from torch import nn
 
+def wait_for(ready):
+    until = time.monotonic() + 300
+    while not ready() and time.monotonic() < until:
+        time.sleep(0.005)
+
+def others():
+    return [file for file in Path().glob("pid-*") if file.name != "pid-" + Path("driver").read_text()]
+
 class Touchy(nn.Sequential):
     def forward(self, x):
+        if Path("driver").exists() and str(os.getpid()) != Path("driver").read_text():
+            wait_for(lambda: len(others()) > 1)
+            if Path("ray/rows.jsonl").exists() and Path("ray/rows.jsonl").read_text().count("\n") > 3:
+                wait_for(Path("killed").exists)  # else all may be done before the other worker is
         if len(x) > 1 and x.std() < 0.5 and Path("flat").exists():
             if Path("flat").read_text() == "die":
                 os.kill(os.getpid(), 9)
@@ -67,13 +80,17 @@ def workers() -> set[int]:
 
 def test_ray_gives_the_same_rows_though_a_worker_is_killed(here):
     def kill_one() -> None:
-        rows = Path("ray/rows.jsonl")
+        rows, until = Path("ray/rows.jsonl"), time.monotonic() + 200
         while not (rows.exists() and rows.read_text().count("\n") > 3 and len(workers()) == 2):
+            if time.monotonic() > until:
+                return
             time.sleep(0.002)
         killed.append(min(workers()))
         os.kill(killed[0], signal.SIGKILL)
+        Path("killed").touch()
 
     killed: list[int] = []
+    Path("driver").write_text(str(os.getpid()))
     killer = threading.Thread(target=kill_one)
     killer.start()
     options = {**OPTIONS, **CHANGES, "model": "py:touchy:net"}

@@ -103,7 +103,7 @@ def test_sigterm_stops_a_run_on_ray_in_order(tmp_path):
     assert "SIGTERM" not in shown
     assert "Traceback" not in shown
     assert not Path(f"/proc/{process.pid}").exists()
-    assert not left_after(tmp_path.name, 5, known)
+    assert not left_after(tmp_path.name, 30, known)
     assert by_cell(tmp_path / "out")
 
 
@@ -112,11 +112,15 @@ def test_sigterm_stops_a_run_on_ray_in_order(tmp_path):
 def test_nothing_of_ray_outlives_a_run_that_was_killed(tmp_path, later):
     process = begun(tmp_path)
     time.sleep(later)
+    patience = time.monotonic() + 100
+    while not any("agent" in each.command.lower() for each in descendants(process.pid)):  # those rename themselves
+        assert time.monotonic() < patience
+        assert process.poll() is None
+        time.sleep(0.05)
     known = descendants(process.pid)
-    assert any("agent" in each.command.lower() for each in known)  # those rename themselves
     process.kill()
     process.communicate(timeout=200)
-    assert not left_after(tmp_path.name, 10, known)  # left alone, Ray takes a minute
+    assert not left_after(tmp_path.name, 30, known)  # left alone, Ray takes a minute
 
 
 STARTS = """
@@ -147,8 +151,8 @@ def test_what_a_process_has_started_shares_its_fate(tmp_path, killed):
     if killed:
         assert len(left(tmp_path.name)) == 3  # with the one that watches, and the one whose parent has ended
         process.kill()
-    assert process.communicate(timeout=20)[0] == ("" if killed else "done\n")
-    assert not left_after(tmp_path.name, seconds=10)
+    assert process.communicate(timeout=120)[0] == ("" if killed else "done\n")
+    assert not left_after(tmp_path.name, seconds=60)
     assert bystander.poll() is None
     bystander.kill()
     bystander.wait()

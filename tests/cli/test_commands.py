@@ -1,6 +1,7 @@
 """What holds for every command: help, names and defaults of options, several values, old spellings, signals."""
 
 import json
+import os
 import re
 import signal
 import subprocess
@@ -276,22 +277,62 @@ def test_every_public_name_is_there():
         covshift.nothing  # noqa: B018
 
 
-@pytest.mark.parametrize("after", [0.1, 0.4, 0.8, 1.2])
+# Tells when the handler of Ctrl-C is there.
+STARTS = """
+import signal
+from covshift.__main__ import main
+def tell(*args, real=signal.signal):
+    signal.signal = real
+    real(*args)
+    print(flush=True)
+signal.signal = tell
+main()
+"""
+
+
+@pytest.mark.parametrize("after", [0, 0.1, 0.4, 0.8, 1.2])
 def test_ctrl_c_while_it_starts_is_one_line(after, tmp_path):
     process = subprocess.Popen(
-        [sys.executable, "-c", "from covshift.__main__ import main; print(flush=True); main()", "models", "no-such"],
+        [sys.executable, "-c", STARTS, "models", "no-such"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )
-    process.stdout.readline()  # Python itself is up
+    process.stdout.readline()
     time.sleep(after)
     process.send_signal(signal.SIGINT)
-    _, shown = process.communicate(timeout=60)
+    _, shown = process.communicate(timeout=300)
     assert "Traceback" not in shown
     if "no model matches" not in shown:  # else it was done before
         assert (process.returncode, shown) == (130, "stopped by Ctrl-C\n")
+
+
+RANK = """
+import atexit, sys, threading, time
+from types import ModuleType
+from covshift.__main__ import main
+def app():
+    threading.Thread(target=lambda: (time.sleep(0.2), print("a thread"))).start()
+    atexit.register(print, "the end")
+    print("an answer")
+    sys.exit(eval(sys.argv[1]))
+sys.modules["covshift.cli"] = ModuleType("covshift.cli")
+sys.modules["covshift.cli"].app = app
+main()
+"""
+
+
+@pytest.mark.parametrize("code", [None, 0, 3, "not today"])
+def test_a_rank_of_torchrun_ends_as_any_other_process(code):
+    plain, rank = (
+        subprocess.run(
+            [sys.executable, "-c", RANK, repr(code)], capture_output=True, text=True, env={**os.environ, **more}
+        )
+        for more in ({}, {"TORCHELASTIC_RUN_ID": "1"})
+    )
+    assert plain.stdout == "an answer\na thread\nthe end\n"
+    assert (rank.returncode, rank.stdout, rank.stderr) == (plain.returncode, plain.stdout, plain.stderr)
 
 
 def quoted():

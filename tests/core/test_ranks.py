@@ -14,7 +14,7 @@ def test_two_ranks(scenario):
     launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     done = subprocess.run(
-        [*launch, str(worker), scenario], capture_output=True, text=True, timeout=180, env=environment, check=False
+        [*launch, str(worker), scenario], capture_output=True, text=True, timeout=600, env=environment, check=False
     )
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
     assert sorted(line for line in done.stdout.splitlines() if line.startswith("rank")) == ["rank 0 ok", "rank 1 ok"]

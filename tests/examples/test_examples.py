@@ -35,7 +35,7 @@ def test_example(name, tmp_path):
     arguments, words = CALLS[name]
     done = subprocess.run(
         [sys.executable, EXAMPLES / name, *arguments],
-        cwd=tmp_path, capture_output=True, text=True, timeout=300,
+        cwd=tmp_path, capture_output=True, text=True, timeout=600,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "MPLBACKEND": "Agg", "OMP_NUM_THREADS": "1"},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr

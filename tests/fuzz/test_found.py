@@ -37,6 +37,7 @@ BROKEN = {
     "an EPS file": lambda: encoded("EPS"),
     "a DDS file": lambda: encoded("DDS"),
     "a TIFF file of floats": lambda: encoded("TIFF", "F"),
+    "a TIFF file of 32-bit numbers": lambda: encoded("TIFF", "I"),
     "half a JPEG file": lambda: encoded("JPEG")[:-400],
     "too large": huge,
 }

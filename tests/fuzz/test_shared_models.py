@@ -8,13 +8,14 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import NamedTuple
 
+import pytest
 import torch
 from networks import assert_same, images, snapshot, tiny
 from test_files import times
 from torch import Tensor, nn
 
 import covshift
-from covshift import Batch, CovshiftError, Source, Stream
+from covshift import Batch, CovshiftError, Fleet, Live, Source, Stream
 from covshift.core.adapter import Adapter
 
 CLEAN = images(40, seed=99)
@@ -88,12 +89,53 @@ def share(choose: random.Random) -> None:
         torch.testing.assert_close(state["stem.1"].var, alone["stem.1"].var, rtol=1e-9, atol=1e-12)
 
 
-@times(12, 600)
-def test_models_that_threads_share(number, seed):
+def serve_cameras(choose: random.Random) -> None:
+    """Let each camera of a fleet have a thread of its own, and compare with the camera alone."""
+    model, dtype = tiny(seed=choose.randrange(100), dtype=torch.float32), torch.float32
+    policy = choose.choice([Live(), Live(memory=8), Stream(prior=4), Stream(decay=0.9), Batch(prior=2)])
+    source = Source.measure(model, CLEAN.to(dtype), progress=False) if choose.random() < 0.7 else None
+    plans = {name: [step._replace(images=step.images.to(dtype)) for step in a_plan(choose)] for name in "abcd"}
+    before = snapshot(model)
+
+    def answer(fleet: Fleet, name: str) -> list[Tensor | str]:
+        answers = []
+        for step in plans[name]:
+            if step.kind == "look":
+                repr(fleet), fleet[name].health if name in fleet else None, [fleet.add(each).shift for each in fleet]
+            else:
+                bad = step.images * (torch.nan if step.kind == "nan" else 1)
+                answers.append(fleet.answer({name: bad})[name])
+        return [each if isinstance(each, Tensor) else str(each) for each in answers]
+
+    want, states = {}, {}
+    for name in plans:
+        with Fleet(model, policy, source=source) as alone:
+            want[name], states[name] = answer(alone, name), alone[name].state
+    with Fleet(model, policy, source=source) as fleet, ThreadPoolExecutor(len(plans)) as pool:
+        got = dict(zip(plans, pool.map(lambda name: answer(fleet, name), plans), strict=True))
+        assert all(fleet[name].state == states[name] for name in plans), policy
+    assert_same(before, model)
+    for name in plans:
+        for one, other in zip(got[name], want[name], strict=True):
+            assert torch.equal(one, other) if isinstance(other, Tensor) else one == other, policy
+
+
+@pytest.fixture
+def restless():
+    """Threads that give way after every few operations, and so meet each other everywhere."""
     interval = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)  # threads that give way after every few operations meet each other everywhere
-    try:
-        for attempt in range(number):
-            share(random.Random(f"{seed} {attempt}"))
-    finally:
-        sys.setswitchinterval(interval)
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(interval)
+
+
+@times(12, 600)
+def test_models_that_threads_share(number, seed, restless):
+    for attempt in range(number):
+        share(random.Random(f"{seed} {attempt}"))
+
+
+@times(4, 100)
+def test_cameras_that_threads_serve(number, seed, restless):
+    for attempt in range(number):
+        serve_cameras(random.Random(f"{seed} {attempt}"))

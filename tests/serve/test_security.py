@@ -7,6 +7,8 @@ import struct
 import threading
 import time
 import zlib
+from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -144,7 +146,7 @@ def test_a_body_in_chunks_has_a_limit_too():
 
 
 def test_slow_clients_block_nobody_and_are_refused():
-    with serving(Settings(limits=Limits(patience=0.5), delay=0)) as server:
+    with serving(Settings(limits=Limits(patience=2.0), delay=0)) as server:
         slow = [socket.create_connection(("127.0.0.1", server.port), 10) for _ in range(50)]
         for client in slow:
             client.sendall(b"POST /v1/images HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\nx")
@@ -197,7 +199,9 @@ def test_bombs_are_refused_by_their_header():
     assert refused.value.status == 413
 
 
-def test_rates_of_clients():
+def test_rates_of_clients(monkeypatch):
+    now = 0.0
+    monkeypatch.setattr("covshift.serve.security.time", SimpleNamespace(monotonic=lambda: now))
     rates = Rates(1000)
     rates.spend("a", 2000)
     with pytest.raises(Refusal) as refused:
@@ -206,34 +210,34 @@ def test_rates_of_clients():
     rates.spend("b", 5000)  # larger than all that is allowed at once, and paid for afterwards
     with pytest.raises(Refusal):
         rates.spend("b", 1)
-    time.sleep(0.7)
+    now = 0.7
     rates.spend("a", 500)
     with serving(Settings(limits=Limits(rate=1.0), delay=0)) as server:
-        statuses = [server.infer(X).status for _ in range(4)]
-        assert statuses[:2] == [200, 200]
-        assert statuses[3] == 429
+        assert [server.infer(X).status for _ in range(4)] == [200, 200, 429, 429]
+        now = 1.7
+        assert [server.infer(X).status for _ in range(2)] == [200, 429]
 
 
 def test_a_full_queue_is_refused_with_a_time_to_retry():
     with serving(Settings(limits=Limits(queue=2), batch=1, delay=0)) as server:
-        gate, answer = threading.Event(), server.service.fleet.answer
-        server.service.fleet.answer = lambda batches: (gate.wait(10), answer(batches))[1]
-        statuses: list[tuple[int, str | None]] = []
+        running, gate, answer = threading.Event(), threading.Event(), server.service.fleet.answer
+        server.service.fleet.answer = lambda batches: (running.set(), gate.wait(), answer(batches))[2]
 
-        def send(number: int) -> None:
+        def send(number: int) -> tuple[int, str | None]:
             got = server.infer(X, f"camera{number}")
-            statuses.append((got.status, got.headers.get("retry-after")))
+            return got.status, got.headers.get("retry-after")
 
-        threads = [threading.Thread(target=send, args=(number,)) for number in range(8)]
-        for thread in threads:
-            thread.start()
-        while len(statuses) < 5:
-            time.sleep(0.01)
-        gate.set()
-        for thread in threads:
-            thread.join()
-        assert statuses[:5] == [(503, "1")] * 5
-        assert sorted(status for status, _ in statuses[5:]) == [200] * 3
+        with ThreadPoolExecutor(3) as pool:
+            first = pool.submit(send, 0)
+            running.wait()
+            waiting = [pool.submit(send, number) for number in (1, 2)]
+            while server.service.waiting < 2:
+                time.sleep(0.01)
+            try:
+                assert [send(number) for number in range(3, 8)] == [(503, "1")] * 5
+            finally:
+                gate.set()
+            assert [each.result()[0] for each in (first, *waiting)] == [200] * 3
 
 
 @pytest.mark.parametrize("path", ["/nothing", "/v2/models/x", "/v1/cameras/a%2fb/reset", "/v1/cameras/%00/state"])

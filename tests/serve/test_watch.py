@@ -17,6 +17,7 @@ from covshift.serve.alarms import Rules
 from covshift.serve.board import POINTS, Board, History
 from covshift.serve.demo import Demo, Scene, running
 from covshift.serve.events import Answered, Predicted
+from covshift.serve.run import _DRAIN
 from covshift.serve.settings import Settings
 from covshift.serve.watch import watch
 
@@ -35,7 +36,7 @@ def metrics(served: Served) -> dict[str, list]:
 @contextmanager
 def events(served: Served, **headers: str) -> Iterator[Iterator[tuple[str, dict]]]:
     """The messages of the server, as they come."""
-    connection = http.client.HTTPConnection("127.0.0.1", served.port, timeout=20)
+    connection = http.client.HTTPConnection("127.0.0.1", served.port, timeout=120)
     connection.request("GET", "/v1/events", headers=headers)
     answer = connection.getresponse()
     assert answer.status == 200
@@ -123,11 +124,11 @@ def test_events_bring_all_cameras_then_what_changes_and_who_is_gone():
 
 
 def test_an_open_page_does_not_keep_the_server_from_stopping():
-    began = time.monotonic()
     with serving(extras=watched()) as served, events(served) as messages:
         next(messages)
+        began = time.monotonic()
         served.service.stopping.set()
-    assert time.monotonic() - began < 15
+    assert time.monotonic() - began < _DRAIN  # for which it would wait for the page
 
 
 @pytest.mark.parametrize("path", ["/metrics", "/v1/events"])
@@ -177,7 +178,7 @@ def test_the_demonstration_runs_through_fog_and_raises_an_alarm():
         rules = Rules(shift=0.3, days=1e-6)
         return [watch(service, rules), running(Demo(service, clean, foggy, scenes, frames=1000))]
 
-    until, found = time.monotonic() + 60, {}
+    until, found = time.monotonic() + 300, {}
     model = tiny_model()
     source = Source.measure(model, model.preprocess.tensor(clean))
     settings = Settings(delay=0.0, thumbnails=True)

@@ -86,7 +86,7 @@ def test_the_limit_can_be_moved(tmp_path, monkeypatch):
         images.open_rgb(tmp_path / "a.png")
 
 
-@pytest.mark.parametrize(("values", "words"), [(np.float32, "floating-point"), (np.int32, "beyond 16 bits")])
+@pytest.mark.parametrize(("values", "words"), [(np.float32, "floating-point"), (np.int32, "32-bit numbers")])
 def test_values_of_unknown_range_do_not_turn_black(values, words, tmp_path):
     Image.fromarray((np.eye(24) * (0.9 if values is np.float32 else 1e6)).astype(values)).save(tmp_path / "a.tif")
     with pytest.raises(CovshiftError, match=words):

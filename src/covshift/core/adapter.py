@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from covshift.core.carried import export_state, health_of, resume_state
 from covshift.core.finding import find_places
 from covshift.core.fleet import Fleet
-from covshift.core.forecasting import MEMORY, Follows, Forecaster, Forecasts
+from covshift.core.forecasting import MEMORY, Follows, Forecaster, Forecasts, forecaster_of
 from covshift.core.fused import Fused
 from covshift.core.grouped import Grouped
 from covshift.core.groups import measure_groups, renormalise, rows_of
@@ -300,7 +300,7 @@ def adapt(
     module = module_of(model)
     places = find_places(module, anchors_of(source, module), layers, only)
     check_not_compiled(module)
-    forecaster = None if predictor is None else predictor.follow(getattr(policy, "memory", MEMORY))
+    forecaster = forecaster_of(predictor, module, getattr(policy, "memory", MEMORY))
     return Adapter(module, policy, places, source, forecaster)
 
 

@@ -12,6 +12,7 @@ from covshift.core.estimate import estimate
 from covshift.core.places import holds_statistics
 from covshift.core.source import Source
 from covshift.core.wrappers import AnyModel, unwrap
+from covshift.support.checks import check_flags, check_function
 
 TIMES = 2
 """How many times as many answers the training statistics must change as a measured source does, to be left for it."""
@@ -46,6 +47,8 @@ def choose_source(
     >>> choose_source(net, torch.rand(100, 3, 8, 8))
     Source(1 place, 8 channels, 100 images)
     """
+    check_flags(progress=progress)
+    check_function(call, "call")
     module, batches = unwrap(model), list(batches_of(model, loader))
     measure = partial(Source.measure, module, call=call, sync=False, progress=progress)
     tried = batches[1::2]

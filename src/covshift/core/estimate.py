@@ -154,8 +154,12 @@ def _past_classes(
             "expected exact=True and a source that knows what classes do, with classes=; measure it on clean images "
             "of a classifier, 8 for each class at least"
         )
-    given = torch.as_tensor(shares, dtype=torch.float64)
-    if given.shape != (len(known.embedding),) or not (given >= 0).all() or not 0.99 < float(given.sum()) < 1.01:
+    try:
+        given = torch.as_tensor(shares, dtype=torch.float64)
+    except (TypeError, ValueError, RuntimeError):  # of what holds no numbers
+        given = torch.empty(0)
+    fits = given.shape == (len(known.embedding),) and not given.is_meta
+    if not fits or not (given >= 0).all() or not 0.99 < float(given.sum()) < 1.01:
         raise CovshiftError(f"expected classes to be {len(known.embedding)} shares that sum to 1, got {brief(shares)}")
     offset = given.to(known.embedding) @ known.embedding - known.centre
 

@@ -29,6 +29,7 @@ from covshift.core.seen import Seen
 from covshift.core.source import Source, anchors_of
 from covshift.core.statistics import Statistics
 from covshift.core.wrappers import AnyModel, module_of, unwrap
+from covshift.support.checks import check_dense, check_kind
 from covshift.support.errors import CovshiftError, plural
 
 
@@ -159,13 +160,14 @@ class Fleet(Mapping[str, Camera]):
         return self._cameras[name]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._cameras)
+        return iter(list(self._cameras))  # other threads may add to them meanwhile
 
     def __len__(self) -> int:
         return len(self._cameras)
 
     def add(self, name: str) -> Camera:
         """Return the camera of this name, which starts at the source statistics if it is new."""
+        check_kind(name, str, "name", "the name of a camera")
         with self.lock:
             return self._cameras.setdefault(name, Camera(self))
 
@@ -298,12 +300,14 @@ def _own(seen: Mapping[str, Moments]) -> Mapping[str, Moments]:
 
 
 def _check_batches(batches: Mapping[str, Tensor]) -> None:
+    check_kind(batches, Mapping, "batches", "the images of cameras by their names")
     if not batches:
         raise CovshiftError("expected the images of at least one camera, got none")
     first = next(iter(batches.values()))
     for name, images in batches.items():
         if not isinstance(images, Tensor) or images.ndim < 2 or not len(images):
             raise CovshiftError(f"expected images of camera {name!r} as a tensor, [images, ...], got another value")
+        check_dense(images, f"the images of camera {name!r}")
         if images.shape[1:] != first.shape[1:] or images.dtype != first.dtype:
             raise CovshiftError("expected images of one shape and type from all cameras; answer others in another call")
 

@@ -3,10 +3,13 @@
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from covshift.core.calling import logits_of
+from covshift.core.identity import digest
 from covshift.core.moments import Moments
+from covshift.support.checks import brief
+from covshift.support.errors import CovshiftError
 
 MEMORY = 200.0
 """Number of images that a forecast looks back on, where the policy itself does not say."""
@@ -58,6 +61,18 @@ class Follows(Protocol):
 
     def follow(self, memory: float = ...) -> Forecaster:
         """Return what forecasts the errors on streams; called before the model is adapted."""
+
+
+def forecaster_of(predictor: Follows | None, model: nn.Module, memory: float) -> Forecaster | None:
+    """Return what forecasts the errors of a model, or raise a `CovshiftError` for a predictor of another one."""
+    if predictor is None:
+        return None
+    if not callable(getattr(predictor, "follow", None)):
+        raise CovshiftError(f"expected predictor to be a covshift.shift.Predictor, got {brief(predictor)}")
+    other = getattr(predictor, "model", model)
+    if other is not model and digest(other) != digest(model):
+        raise CovshiftError("the predictor was fitted on another model or on other weights; fit it on this one")
+    return predictor.follow(memory)
 
 
 class Forecasts:

@@ -149,5 +149,6 @@ def check_notes(notes: Mapping[str, Tensor]) -> None:
     )
     given = [note for note in (order, classes, recent) if note is not None]
     possible = all(bool(note.isfinite().all()) for note in given)
-    if not whole or not possible or bool((order[[0, 3]] < 0).any()) or (recent is not None and not recent[0] > 0):  # type: ignore[index]
+    known = recent is None or (recent.ndim == 1 and len(recent) > 1 and bool(recent[0] > 0))
+    if not whole or not possible or not known or bool((order[[0, 3]] < 0).any()):  # type: ignore[index]
         raise CovshiftError("this state of a Live policy is damaged; start anew, or load an intact one")

@@ -15,7 +15,8 @@ import numpy as np
 from covshift.data.cifar10_formats import BATCHES, find_layout, read_split
 from covshift.support.arrays import Array
 from covshift.support.cache import download, home, locked
-from covshift.support.errors import CovshiftError, unknown
+from covshift.support.checks import check_choice, check_path
+from covshift.support.errors import CovshiftError
 from covshift.support.files import replacing
 from covshift.support.progress import progress_bar
 
@@ -55,9 +56,8 @@ def load(split: Split, folder: Path | str | None = None) -> CifarImages:
         split: "train" for 50,000 images or "test" for 10,000.
         folder: Holds `cifar-10-batches-py`, `cifar-10-batches-bin`, or an archive of one of them; or is one of these.
     """
-    if split not in get_args(Split):
-        raise unknown("split", split, get_args(Split))
-    folder = None if folder is None else Path(folder)
+    check_choice(split, "split", get_args(Split))
+    folder = None if folder is None else check_path(folder, "folder")
     if folder is not None:
         _check_holds(folder)  # even where it will not be read, so that a wrong folder never goes unnoticed
     cache = _folder()

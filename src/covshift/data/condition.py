@@ -52,6 +52,7 @@ def parse_condition(text: str) -> Condition:
     >>> parse_condition("fog/3"), parse_condition("clean")
     (Condition(corruption='fog', severity=3), Condition(corruption='clean', severity=0))
     """
+    check_kind(text, str, "condition", "a text such as 'fog/3'")
     for condition in (CLEAN, MIXED):
         if text in (str(condition), condition.corruption):
             return condition

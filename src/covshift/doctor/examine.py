@@ -1,7 +1,7 @@
 """`examine`: runs all checks, one after the other, on a run or on a model and its images."""
 
+import os
 from collections.abc import Callable
-from pathlib import Path
 from typing import NamedTuple
 
 from covshift.bench.results.store import Store
@@ -13,6 +13,7 @@ from covshift.doctor import amounts, inputs, labels, runs
 from covshift.doctor.case import Case, cleanest, stored_sizes
 from covshift.doctor.finding import Finding
 from covshift.models import Model
+from covshift.support.checks import check_flags, check_kind, check_number
 from covshift.support.errors import CovshiftError
 from covshift.support.progress import progress_bar
 
@@ -75,6 +76,7 @@ def examine(
             f"expected a model's URI or what open_model returns, got {type(model).__name__}; for a module of your own, "
             "give covshift.models.Model(name, module, preprocess)"
         )
+    check_kind(data, str | Data, "data", "a data set's URI or what open_data returns")
     names = [given if isinstance(given, str) else given.uri for given in (model, data)]
     settings = Settings.read({"model": names[0], "data": names[1], "device": device})
     opened = model if isinstance(model, Model) else open_model_of(settings)
@@ -82,12 +84,13 @@ def examine(
 
 
 def examine_run(
-    folder: Path, *, limit: int | None = None, device: str | None = None, progress: bool = False
+    folder: str | os.PathLike[str], *, limit: int | None = None, device: str | None = None, progress: bool = False
 ) -> Examination:
     """Look for common mistakes in a run: in its model and images as `examine` does, and in how it was made."""
     store = Store(folder)
     settings = store.run.settings
     if device is not None:
+        check_kind(device, str, "device", "a name such as auto, cpu, cuda, cuda:1 or mps")
         settings = settings.model_copy(update={"device": device})
     return _examine(settings, open_model_of(settings), open_data(settings.data), store, limit, progress)
 
@@ -95,6 +98,9 @@ def examine_run(
 def _examine(
     settings: Settings, model: Model, data: Data, store: Store | None, limit: int | None, progress: bool
 ) -> Examination:
+    check_flags(progress=progress)
+    if limit is not None:
+        check_number(limit, "limit", 1, whole=True, of="images")
     limit = min(limit or _enough(model, data), settings.limit or len(data))
     # A fixed order, whatever the run's: checks compare formats of the same images, not batches of them.
     subset = settings.model_copy(update={"limit": limit, "order": "shuffled", "skip_broken": True})

@@ -15,6 +15,7 @@ from covshift.models.imagenet import imagenet_resnet
 from covshift.models.preprocess import Colour
 from covshift.models.transformer import VisionTransformer
 from covshift.models.untrained import untrained
+from covshift.support.checks import check_kind
 from covshift.support.errors import CovshiftError, unknown
 
 Architecture = Literal["resnet", "vit", "convnext"]
@@ -44,6 +45,7 @@ def names() -> list[str]:
 
 def open_network(name: str) -> BuiltinNetwork:
     """Return a network by its name, e.g. "resnet20"; pixels are to be divided by 255 before they are normalised."""
+    check_kind(name, str, "name", "that of a network, such as 'resnet20'")
     return open_weights(_file(name))
 
 

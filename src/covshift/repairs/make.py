@@ -26,7 +26,7 @@ from covshift.repairs.verdict import Verdict, check_enough, judge
 from covshift.shift.forecast.forecast import Forecast
 from covshift.shift.forecast.observe import Batches, Observation, observe
 from covshift.shift.forecast.predictor import Predictor
-from covshift.support.checks import check_dense, check_flags, check_kind
+from covshift.support.checks import check_dense, check_flags, check_kind, check_number
 from covshift.support.classes import select
 from covshift.support.errors import CovshiftError
 from covshift.support.pixels import is_pixels
@@ -101,6 +101,8 @@ def repair(
         progress: whether to show a progress bar when this takes long.
     """
     check_flags(force=force, skip_broken=skip_broken, progress=progress)
+    if limit is not None:
+        check_number(limit, "limit", 1, whole=True, of="images")
     batches = _batches(model, target, limit, skip_broken)
     learned = _learn(model, source, limit, skip_broken, progress)
     known = None if learned is None else learned.knowledge

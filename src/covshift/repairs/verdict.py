@@ -9,6 +9,7 @@ from torch import Tensor
 from covshift.shift.forecast.forecast import Forecast
 from covshift.shift.forecast.observe import Observation
 from covshift.support.arrays import Array
+from covshift.support.checks import check_kind, check_number
 from covshift.support.errors import CovshiftError
 
 Word = Literal["repair", "nothing to repair", "cannot help"]
@@ -77,6 +78,13 @@ def judge(
         clean: the error on clean images, for a forecast to be compared with.
         usual: the share of each class among clean images; None for all classes alike.
     """
+    check_kind(seen, Observation, "seen", "an Observation")
+    check_kind(half, Tensor, "half", "a tensor of logits")
+    check_kind(forecast, Forecast | None, "forecast", "a Forecast")
+    check_number(clean, "clean", 0)
+    check_kind(usual, Tensor | None, "usual", "a tensor with the share of each class")
+    if half.shape != seen.plain.shape or (usual is not None and usual.shape != half.shape[1:]):
+        raise CovshiftError("expected half, and usual if given, for the images and classes of seen, got other shapes")
     images = len(half)
     check_enough(images)
     before, after = confidence(seen.plain), confidence(seen.adapted)

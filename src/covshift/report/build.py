@@ -29,6 +29,7 @@ from covshift.report.sections import (
 )
 from covshift.report.sections.gallery import NONE_SHOWN, Galleries, galleries
 from covshift.report.sections.samples import Samples, samples
+from covshift.support.checks import check_flags, check_function, check_list, check_number, check_path
 from covshift.support.errors import CovshiftError, plural
 from covshift.support.files import replacing
 from covshift.support.plugins import load_plugins
@@ -68,10 +69,14 @@ def report(
         The path of the page.
     """
     check_installed()
-    if not runs:
+    check_flags(compare=compare, images=images, files=files, progress=progress)
+    check_function(notify, "notify")
+    folders = [check_path(run, "each run") for run in check_list(runs, "runs", "run folders")]
+    if not folders:
         raise CovshiftError("expected one run folder or more, got none")
-    load_plugins(plugins)
-    gathered = gather([Path(run) for run in runs], read_baseline(Path(baseline)) if baseline else None)
+    target, summary = check_path(out, "out"), None if readme is None else check_path(readme, "readme")
+    load_plugins(check_list(plugins, "plugins", "Python modules"))
+    gathered = gather(folders, None if baseline is None else read_baseline(check_path(baseline, "baseline")))
     shifts = _shifts(gathered.results, measure_images, progress=progress)
     shots = galleries(gathered.results) if images else NONE_SHOWN
     notes = (*gathered.notes, *shifts.notes, *shots.notes)
@@ -81,12 +86,12 @@ def report(
     content += sections(gathered.results, shifts.measured, command, shots)
     for note in notes:
         notify(note)
-    if readme is not None:
-        _write(Path(readme), as_readme(_title(gathered), gathered.results, content))
+    if summary is not None:
+        _write(summary, as_readme(_title(gathered), gathered.results, content))
     if files:
-        write_files(content, Path(out))
+        write_files(content, target)
     pictures = samples(gathered.results) if images else Samples((), "they were not requested")
-    index = Path(out) / "index.html"
+    index = target / "index.html"
     text = page(_title(gathered), gathered.results, content, pictures, shots, notes)
     _write(index, text)
     return index
@@ -107,6 +112,8 @@ class Shifts(NamedTuple):
 
 
 def _shifts(results: Sequence[Result], images: int | None = None, *, progress: bool = True) -> Shifts:
+    if images is not None:
+        check_number(images, "measure_images", 1, whole=True)
     measured: dict[str, Shift] = {}
     notes = []
     for result in results:

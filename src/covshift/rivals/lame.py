@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from covshift.core.calling import logits_of
+from covshift.core.wrappers import module_of
 from covshift.rivals.base import Answer, Rival
 from covshift.support.checks import check_choice, check_number
 from covshift.support.errors import CovshiftError
@@ -44,6 +45,7 @@ class Lame(Rival):
     def answering(self, model: nn.Module) -> Iterator[Answer]:
         """Answer each batch by itself; see `Rival`."""
         inputs: list[Any] = []
+        model = module_of(model)
 
         def before(layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
             inputs[:] = [args[0] if args else next(iter(kwargs.values()))]

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from covshift.core.calling import logits_of
+from covshift.core.wrappers import module_of
 from covshift.rivals.base import Answer, Rival
 
 
@@ -26,8 +27,9 @@ class PriorCorrection(Rival):
     @contextmanager
     def answering(self, model: nn.Module) -> Iterator[Answer]:
         """Answer each batch by itself; see `Rival`."""
+        module = module_of(model)
         with torch.inference_mode():
-            yield lambda images: self.correct(logits_of(model(images)))
+            yield lambda images: self.correct(logits_of(module(images)))
 
     def correct(self, logits: Tensor) -> Tensor:
         """Return the corrected logits of a batch, [images, classes]."""

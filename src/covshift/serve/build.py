@@ -15,7 +15,8 @@ from covshift.serve.predicting import open_predictor
 from covshift.serve.service import Service
 from covshift.serve.settings import Settings
 from covshift.serve.stores import open_store
-from covshift.support.errors import CovshiftError, unknown
+from covshift.support.checks import check_choice, check_flags, check_kind
+from covshift.support.errors import CovshiftError
 
 POLICIES: dict[str, Callable[[], Policy]] = {
     "live": Live,
@@ -31,8 +32,7 @@ CLEAN = 500
 
 def open_policy(name: str) -> Policy:
     """Return the policy of a name."""
-    if name not in POLICIES:
-        raise unknown("policy", name, POLICIES)
+    check_choice(name, "policy", POLICIES)
     return POLICIES[name]()
 
 
@@ -66,6 +66,9 @@ def build(
         predictor: a file that `Predictor.save` wrote for this model; None not to predict errors.
         shared: whether other services use the same store, so that cameras may move between them.
     """
+    check_kind(settings, Settings, "settings", "Settings of a server")
+    check_kind(source, str | None, "source", "a file or the URI of clean images")
+    check_flags(shared=shared)
     model = open_model(uri)
     rule, anchor = open_policy(policy), open_source(source, model)
     scope = scope_of(model, rule, anchor)

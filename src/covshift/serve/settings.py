@@ -1,6 +1,10 @@
 """The settings of the server: how it batches, what it limits, and who may use it."""
 
+import math
 from dataclasses import dataclass, field
+
+from covshift.support.checks import brief, check_flags, check_kind, check_list, check_number
+from covshift.support.errors import CovshiftError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,6 +33,17 @@ class Limits:
     rate: float | None = None
     patience: float = 30.0
 
+    def __post_init__(self) -> None:
+        for name in ("body", "pixels", "images", "queue", "cameras", "resident"):
+            check_number(getattr(self, name), name, 1, whole=True)
+        check_number(self.idle, "idle", 0)
+        for name in ("rate", "patience"):
+            value = getattr(self, name)
+            if name == "patience" or value is not None:
+                check_number(value, name)
+                if not 0 < value < math.inf:
+                    raise CovshiftError(f"expected {name} to be a number above 0, got {brief(value)}")
+
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
@@ -53,3 +68,16 @@ class Settings:
     control: str | None = field(default=None, repr=False)
     hosts: tuple[str, ...] | None = ("127.0.0.1", "localhost", "[::1]")
     thumbnails: bool = False
+
+    def __post_init__(self) -> None:
+        check_kind(self.name, str, "name", "the name of a model")
+        check_number(self.batch, "batch", 1, whole=True, of="images")
+        check_number(self.delay, "delay", 0)
+        check_kind(self.limits, Limits, "limits", "Limits")
+        for name in ("token", "control"):
+            if not isinstance(getattr(self, name), str | None):
+                raise CovshiftError(f"expected {name} to be a text")  # which is not for others to read
+        if self.hosts is not None:
+            for host in check_list(self.hosts, "hosts", "names"):
+                check_kind(host, str, "hosts", "a list of names")
+        check_flags(thumbnails=self.thumbnails)

@@ -18,9 +18,11 @@ from covshift.core.identity import digest
 from covshift.core.policies import Batch
 from covshift.core.statistics import check_prior
 from covshift.core.wrappers import AnyModel, module_of
-from covshift.corruptions import corrupt, names
+from covshift.corruptions import category, corrupt, names
+from covshift.corruptions.apply import check_severity
 from covshift.models.base import preprocess_of
 from covshift.shift.forecast.observe import Batches, LabelsLike, as_labels, check_logits, crop_for_model
+from covshift.support.checks import check_flags, check_list, check_number, check_path, check_seed
 from covshift.support.errors import CovshiftError
 from covshift.support.files import replacing
 from covshift.support.pixels import Images, MakeInput
@@ -88,9 +90,21 @@ def search(
         cache: a JSON file that remembers the errors of searches done, so that the same one is not done again.
         progress: whether to show a progress bar when this takes long.
     """
+    check_flags(progress=progress)
+    check_seed(seed)
+    for name, value in (("size", size), ("batch_size", batch_size)):
+        check_number(value, name, 1, whole=True, of="images")
+    cache = None if cache is None else check_path(cache, "cache")
+    grid = check_list(grid, "grid", "numbers of images")
+    severities = check_list(severities, "severities", "numbers from 1 to 5")
+    chosen = names("holdout") if corruptions is None else tuple(check_list(corruptions, "corruptions", "names"))
+    for corruption in chosen:
+        category(corruption)  # complains about a name that nobody knows
+    for severity in severities:
+        check_severity(severity)
     module, preprocess = module_of(model), preprocess_of(model, preprocess)
     images = crop_for_model(images, preprocess)
-    truth, chosen = as_labels(labels, images), names("holdout") if corruptions is None else tuple(corruptions)
+    truth = as_labels(labels, images)
     if not chosen or not severities or not grid:
         raise CovshiftError("expected at least one holdout corruption, severity and prior to try, got none")
     for prior in grid:
@@ -114,7 +128,7 @@ def search(
                 advance(1)
     errors = {prior: number / (len(cells) * len(truth)) for prior, number in wrong.items()}
     if cache is not None:
-        with replacing(Path(cache)) as file:
+        with replacing(cache) as file:
             file.write_text(json.dumps({**_read(cache), key: errors}))
     return _found(errors)
 
@@ -123,11 +137,11 @@ def _found(errors: dict[float, float]) -> Search:
     return Search(least_error_prior(errors), errors)
 
 
-def _read(cache: str | os.PathLike[str] | None) -> dict[str, dict[str, float]]:
-    if cache is None or not Path(cache).exists():
+def _read(cache: Path | None) -> dict[str, dict[str, float]]:
+    if cache is None or not cache.exists():
         return {}
     try:
-        found = json.loads(Path(cache).read_text())
+        found = json.loads(cache.read_text())
     except (OSError, ValueError) as error:
         raise CovshiftError(f"{cache} is not a cache of searches ({error}); remove it or name another file") from error
     if not isinstance(found, dict):

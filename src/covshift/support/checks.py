@@ -3,6 +3,7 @@
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from types import UnionType
 from typing import Any
 
 import numpy as np
@@ -52,7 +53,7 @@ def check_choice(value: object, name: str, known: Iterable[str]) -> None:
         raise unknown(name, value if isinstance(value, str) else brief(value), known)
 
 
-def check_kind(value: object, kind: type | tuple[type, ...], name: str, wanted: str) -> None:
+def check_kind(value: object, kind: type | UnionType | tuple[type, ...], name: str, wanted: str) -> None:
     """Raise unless this is of a kind, which `wanted` describes."""
     if not isinstance(value, kind):
         raise CovshiftError(f"expected {name} to be {wanted}, got {brief(value)}")

@@ -4,6 +4,7 @@ import os
 
 import torch
 
+from covshift.support.checks import check_kind
 from covshift.support.errors import CovshiftError
 
 
@@ -13,6 +14,7 @@ def choose_device(name: str) -> torch.device:
     >>> choose_device("cpu")
     device(type='cpu')
     """
+    check_kind(name, str, "device", "a name such as auto, cpu, cuda, cuda:1 or mps")
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
     try:

@@ -89,6 +89,8 @@ def rgb(picture: Image.Image) -> Image.Image:
     """Return any kind of picture as RGB; 16-bit greys keep their range, an alpha channel is dropped."""
     if picture.mode == "F":
         raise CovshiftError("its values are floating-point numbers of unknown range; save it with 8 or 16 bits")
+    if picture.mode == "I" and picture.format != "PPM":  # which has 16 bits at most
+        raise CovshiftError("its values are 32-bit numbers of unknown range; save it with 8 or 16 bits")
     if picture.mode.startswith("I"):
         values = np.asarray(picture)
         if values.min() < 0 or values.max() > _WHITE_16:

@@ -19,6 +19,7 @@ from covshift.bench.results.book import AnswerBook
 from covshift.bench.results.reading import changed, read_row, twice
 from covshift.bench.results.records import SCHEMA, Block, Finished, Row, Run, RunFolder, read_run
 from covshift.bench.results.same import check_same, check_settings, join_settings
+from covshift.support.checks import check_path
 from covshift.support.errors import CovshiftError, plural
 from covshift.support.files import replacing, write_behind
 from covshift.support.locks import locks
@@ -38,8 +39,8 @@ class Store:
         folder: one that `Store.create` has made.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
+        self.folder = folder = check_path(folder, "folder")
         self.run = read_run(folder / _RUN)
         self._file = folder / _ROWS
         self._rows: list[Row] = []

@@ -1,8 +1,7 @@
 """`open_store`: the store that a text names."""
 
-from pathlib import Path
-
 from covshift.serve.stores.base import MemoryStore, Store
+from covshift.support.checks import check_kind, check_path
 from covshift.support.errors import CovshiftError
 
 
@@ -14,6 +13,7 @@ def open_store(name: str, scope: str, owner: str | None = None) -> Store:
         scope: what identifies the model and its policy.
         owner: what identifies this server among those that share the store; None if it is the only one.
     """
+    check_kind(name, str, "state", "a file, redis://HOST:PORT or memory")
     if name == "memory":
         return MemoryStore()
     if name.startswith(("redis://", "rediss://", "unix://")):
@@ -26,6 +26,9 @@ def open_store(name: str, scope: str, owner: str | None = None) -> Store:
         raise CovshiftError(f"expected a state store as a file, redis://HOST:PORT or memory, got {name!r}")
     from covshift.serve.stores.sqlite import SqliteStore
 
-    path = Path(name)
-    path.parent.mkdir(parents=True, exist_ok=True)
+    path = check_path(name, "state")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise CovshiftError(f"cannot make the folder of {path}: {error.strerror or error}") from error
     return SqliteStore(path, scope, owner)

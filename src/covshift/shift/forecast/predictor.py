@@ -11,6 +11,7 @@ import torch
 from safetensors.torch import save as to_safetensors
 from torch import Tensor, nn
 
+from covshift.core.calling import check_loader
 from covshift.core.identity import digest
 from covshift.core.places import holds_statistics
 from covshift.core.source import Source
@@ -38,7 +39,15 @@ from covshift.shift.forecast.observe import (
 from covshift.shift.forecast.regression import Calibration, Line, check_measured, fit_line
 from covshift.shift.forecast.signals import METHODS, PredictionMethod, Scale, signal, signals_of
 from covshift.shift.forecast.stored import pack_knowledge, pack_source, unpack_knowledge, unpack_source
-from covshift.support.checks import check_choice, check_flags, check_kind, check_list, check_number, check_path
+from covshift.support.checks import (
+    check_choice,
+    check_flags,
+    check_kind,
+    check_list,
+    check_number,
+    check_path,
+    check_seed,
+)
 from covshift.support.errors import CovshiftError, plural
 from covshift.support.files import replacing
 from covshift.support.pixels import Images, MakeInput
@@ -126,6 +135,8 @@ class Predictor:
         """
         check_flags(progress=progress)
         check_number(batch_size, "batch_size", 1, whole=True, of="images")
+        check_seed(seed)
+        check_kind(source, Source | None, "source", "a Source")
         corrupted, imitated = _cells(corruptions, severities, imitations)
         truth = as_labels(labels, images)
         module, make_input = module_of(model), preprocess_of(model, preprocess)
@@ -173,12 +184,14 @@ class Predictor:
 
     def observe(self, batches: Iterable[Any]) -> Observation:
         """Return what is seen of images without labels, for `predict_observed`; goes through `batches` three times."""
-        return observe(self._model, batches, self.source, self.anchor)
+        return observe(self._model, check_loader(batches, self._batch_size), self.source, self.anchor)
 
     def predict_observed(
         self, seen: Observation, *, method: PredictionMethod = "best", kind: str | None = None
     ) -> Forecast:
         """Predict the errors from what `observe` has seen of the images."""
+        check_kind(seen, Observation, "seen", "what observe() returned")
+        check_choice(method, "method", METHODS)
         judgement = judge_images(seen, self.knowledge, self._doubt, self._scale.temperature)
         if method == "best" and kind is None and judgement.plain is not None and judgement.adapted is not None:
             plain, adapted = judgement.plain, judgement.adapted
