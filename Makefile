@@ -35,6 +35,8 @@ demo: $(READY)
 results: $(READY)
 	$(BIN)/covshift bench run --config results/suite.yaml --out results
 	$(BIN)/covshift report results --measure 1000 --readme results/README.md
+	$(BIN)/covshift bench run --config results/methods/suite.yaml --out results/methods --threads 1
+	$(BIN)/covshift report results/methods --readme results/methods/README.md --out report/methods
 	$(BIN)/python docs/claims.py
 	ln -sf ../../results/README.md docs/results/all.md  # one file, which is in the documentation, too
 	cp report/figures/corruptions-resnet20.svg docs/assets/builtin.svg

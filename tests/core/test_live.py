@@ -116,6 +116,28 @@ def test_a_sudden_change_starts_anew():
 
 
 @torch.inference_mode()
+@pytest.mark.parametrize("size", [1, 5])
+def test_compiled_code_remembers_what_the_operations_of_torch_do(size):
+    """A pass with gradients goes by separate operations, one without by compiled code; both come to the same state."""
+    model, source = network(norm=True)
+    shown = colours(LABELS["runs"][:60], shift=0.5, seed=6)
+    shown[40:] += 3.0  # a new domain, so that the change is noticed by both
+    states, resets = [], []
+    for grad in (False, True):
+        with torch.set_grad_enabled(grad), covshift.adapt(model, Live(memory=50), source=source) as adapter:
+            for number, batch in enumerate(shown.split(size)):
+                model(batch)
+                resets += [(grad, number)] * (adapter.health.state == "reset")
+            states.append(adapter.state)
+    compiled, operations = states
+    assert [number for grad, number in resets if grad] == [number for grad, number in resets if not grad] != []
+    assert set(compiled.notes) == set(operations.notes) == {"classes", "order", "recent"}
+    for name, note in compiled.notes.items():
+        torch.testing.assert_close(note, operations.notes[name], rtol=1e-4, atol=1e-5)
+    for path, moments in compiled.items():
+        torch.testing.assert_close(moments.mean, operations[path].mean, rtol=1e-4, atol=1e-5)
+
+
 def test_its_state_is_saved_and_swapped(tmp_path):
     model, source = network(norm=True)
     first, second = colours(LABELS["runs"], 1.2, seed=8), colours(LABELS["sorted"], 0.6, seed=9)

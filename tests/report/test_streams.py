@@ -91,10 +91,42 @@ def test_methods_by_order(tmp_path):
     found = gather(runs).results
     section = next(each for each in sections(found) if each.name == "streams")
     (table,) = section.parts
-    assert table.columns == ("method", "shuffled", "dirichlet:0.1", "ms an image")
+    assert table.columns == ("method", "shuffled", "dirichlet:0.1", "worst against none", "in", "ms an image")
     assert [line[0].text for line in table.lines] == ["none", "full", "tent:n=64"]
     for line in table.lines:
         assert [cell.value for cell in line[1:3]] == [result.mean(line[0].text).value for result in found]
+
+
+def test_the_worst_cell_is_where_a_method_loses_most(tmp_path):
+    runs = [
+        make_run(
+            tmp_path / f"{model}-{order[:5]}",
+            corruptions="fog,snow",
+            severities="5",
+            methods="none,full,tent,reverse",
+            model=f"m:{model}",
+            order=order,
+        )
+        for model in ("one", "two")
+        for order in ("shuffled", "dirichlet:0.1")
+    ]
+    found = gather(runs).results
+    together, *single = next(each for each in sections(found) if each.name == "streams").parts
+    assert [line[0].text for line in together.lines] == ["full", "tent:n=64"]  # reverse shows other images
+    for label, worst, where, number in together.lines:
+        changes = {
+            (result.run.settings.model, f"{condition}, {result.run.settings.order}"): row.top1_errors / row.images
+            - result.rate("none", condition).value
+            for result in found
+            for condition, row in result.table[label.text].items()
+        }
+        assert worst.value == pytest.approx(max(changes.values()))
+        assert changes[tuple(where.text.split(", ", 1))] == pytest.approx(worst.value)
+        harmed = sum(change > 0.01 for change in changes.values())
+        assert number.text == f"{harmed} of {len(changes)}"
+    for table in single:
+        assert max(line[3].value for line in table.lines if line[0].text == "full") <= together.lines[0][1].value
+        assert table.lines[0][3].value is None  # the model as it is
 
 
 def test_two_streams_are_compared(tmp_path):

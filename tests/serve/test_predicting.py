@@ -67,13 +67,7 @@ def test_answers_metrics_and_alarms_have_the_predicted_error():
     assert found["covshift_cameras_alarmed"][0].value == 1
 
 
-_TOO_LOW = "Predictor.follow is calibrated on full adaptation; Live holds on clean images, and its error is put too low"
-
-
-@pytest.mark.parametrize(
-    "condition",
-    [pytest.param("clean/0", marks=pytest.mark.xfail(reason=_TOO_LOW, strict=False)), demo.FOG],
-)
+@pytest.mark.parametrize("condition", ["clean/0", demo.FOG])
 def test_the_demonstration_predicts_its_own_errors(condition):
     """The interval holds the error on the images that are shown, all of which the predictor has not seen."""
     model, data = covshift.open_model(demo.MODEL), covshift.open_data(demo.DATA)

@@ -72,8 +72,12 @@ class Classes:
     @cached_property
     def covariance(self) -> Tensor:
         """The covariance of the embedding, over classes that are equally frequent, [directions, directions]."""
-        apart = self.embedding - self.centre
-        return apart.mT @ apart / len(apart)
+        return self.apart.mT @ self.apart / len(self.apart)
+
+    @cached_property
+    def apart(self) -> Tensor:
+        """The embedding of each class, from the mean over the source images, [classes, directions]."""
+        return (self.embedding - self.centre).contiguous()
 
     @cached_property
     def readers(self) -> dict[str, Reader]:

@@ -7,6 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from covshift.core.auto import DOUBT, MOST, Rule
@@ -19,6 +20,7 @@ from covshift.core.outlook import Outlook
 from covshift.core.places import Place
 from covshift.core.policies import Memory, Numbers, Policy, Rows
 from covshift.core.seen import Seen, images_in, joined, paths_of
+from covshift.core.source import Source
 from covshift.core.statistics import Statistics, check_prior
 from covshift.support.checks import check_flags
 from covshift.support.errors import CovshiftError, is_number
@@ -109,7 +111,9 @@ class Live(Policy):
         self, places: Sequence[Place], images: Numbers, now: Sequence[int], memories: Sequence[Memory]
     ) -> Numbers:
         """Return the rules of some streams at all places, [streams, places, 3], of the images seen there."""
-        return np.stack(np.broadcast_arrays(*self._rule(places, images, now, memories)), -1)
+        rules = np.empty((*np.shape(images), 3))
+        rules[..., 0], rules[..., 1], rules[..., 2] = self._rule(places, images, now, memories)
+        return rules
 
     def _rule(
         self, places: Sequence[Place], images: Numbers | float, now: Sequence[int], memories: Sequence[Memory]
@@ -120,19 +124,10 @@ class Live(Policy):
         none = np.zeros(1)
         if source is None or not source.measured:
             return MOST * weight, none, DOUBT * np.array(now)[:, None] / images
-        spread = np.array([place.relative("spread", source.spread[place.path]) for place in places])
+        spread, known = self._spreads(places, source)
         few = 1 / images + 1 / source.statistics.images  # both the stream and the source are of some images
         if classes is None:
             return weight, DOUBT * spread * few, none
-        slopes = [classes.slopes.get(place.path) for place in places]
-        known = np.array(
-            [
-                place.relative("spread", source.spread[place.path])
-                if each is None
-                else place.relative("unexplained", each.unexplained)
-                for place, each in zip(places, slopes, strict=True)
-            ]
-        )
         outlooks = [self._outlook(*each) for each in zip(memories, now, strict=True)]
         unsure = np.maximum(spread - known, 0.0) * np.array([[each.doubt] for each in outlooks])
         for row, outlook, memory in zip(unsure, outlooks, memories, strict=True):
@@ -141,6 +136,20 @@ class Live(Policy):
                     row[i] = classes.readers[place.path].unknown(place.scale, outlook.spread, outlook.chance)
         shares = np.array([[each.share] for each in outlooks])
         return weight, DOUBT * known * few + unsure * shares**2, none
+
+    def _spreads(self, places: Sequence[Place], source: Source) -> tuple[Numbers, Numbers]:
+        """Return the variance of the mean of one clean image at each place, and that of one whose class is known."""
+        slopes = {} if source.classes is None else source.classes.slopes
+        name = tuple(place.path for place in places)
+        if name not in source.derived:
+            spread = [place.relative("spread", source.spread[place.path]) for place in places]
+            known = [
+                place.relative("unexplained", slopes[place.path].unexplained) if place.path in slopes else each
+                for place, each in zip(places, spread, strict=True)
+            ]
+            source.derived[name] = np.array(spread), np.array(known)
+        found: tuple[Numbers, Numbers] = source.derived[name]
+        return found
 
     def _outlook(self, memory: Memory, now: int) -> Outlook:
         """Return what is expected of the classes of a pass of so many images."""
@@ -189,16 +198,17 @@ class Live(Policy):
         if classes is None or first is None or located is None or type(self).commit is not Live.commit:
             return super().commit_all(memories, seen, outputs)
         orders = Orders.of([memory.notes for memory in memories], first)
-        remembered, (offsets, numbers) = orders.numbers[:, 0], located
-        shares = [self._share(*each) for each in zip(remembered.tolist(), numbers, strict=True)]
+        remembered, (offsets, numbers) = orders.numbers[:, 0].tolist(), located
+        shares = [self._share(*each) for each in zip(remembered, numbers.tolist(), strict=True)]
         before = [memory.seen for memory in memories]
-        later = orders.after(first, offsets, np.array(numbers), np.array(shares), before, held)
-        changed = (remembered > 2 * RECENT) & (later.surprise(first, held) > CHANGE)
+        surprise = orders.add(first, offsets, numbers, np.array(shares), before, held).tolist()
         return [
             replace(memory, seen={}, notes=Order.of(memory.notes, classes).anew().notes())
-            if anew
+            if images > 2 * RECENT and far > CHANGE
             else replace(memory, seen=joined(memory.seen, each), notes=notes)
-            for memory, each, notes, anew in zip(memories, held, later.notes(), changed.tolist(), strict=True)
+            for memory, each, notes, images, far in zip(
+                memories, held, orders.notes(), remembered, surprise, strict=True
+            )
         ]
 
     def resume(self, state: Statistics) -> Memory:
@@ -225,17 +235,18 @@ def _batch(before: Moments | None, after: Moments, share: float) -> Moments:
     return replace(after, mean=before.mean + (widen(after.mean) - before.mean) / share)
 
 
-def _located(outputs: Sequence[object], classes: Classes | None) -> tuple[Numbers, list[int]] | None:
+def _located(outputs: Sequence[object], classes: Classes | None) -> tuple[Numbers, NDArray[np.int64]] | None:
     """Return the mean embedding of the images of each output, from the source's, and their number, if that is known."""
+    from covshift.core.order_kernels import locate_batches  # numba takes a while to import
+
     logits = [output for output in outputs if isinstance(output, Tensor) and output.ndim == 2 and output.shape[0]]
-    if classes is None or len(logits) < len(outputs) or len({each.shape[1] for each in logits}) > 1:
+    if classes is None or len(logits) < len(outputs) or {each.shape[1] for each in logits} != {len(classes.apart)}:
         return None
-    located, numbers = classes.locate(torch.cat(logits)), [each.shape[0] for each in logits]
-    if located is None:
-        return None
-    starts = np.cumsum([0, *numbers[:-1]])
-    means = np.add.reduceat(located.numpy(), starts) / np.array(numbers)[:, None]
-    return means - classes.centre.numpy(), numbers
+    rows = (logits[0] if len(logits) == 1 else torch.cat(logits)).detach().float().cpu().contiguous()
+    numbers = np.array([each.shape[0] for each in logits])
+    located = np.empty((len(logits), classes.apart.shape[1]))
+    locate_batches(rows.numpy(), numbers, classes.apart.numpy(), located)
+    return located, numbers
 
 
 def _classes_of(memory: Memory) -> Classes | None:

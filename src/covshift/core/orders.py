@@ -62,40 +62,36 @@ class Orders(NamedTuple):
     Attributes:
         vectors: `mix` and `last` of each `Order`, [streams, 2, directions].
         numbers: its other numbers, [streams, 4].
-        recent: `means` of each `Recent`, [streams, channels].
-        chance: `chance` of it; 0 where it holds nothing.
+        recent: `chance` and `means` of each `Recent`, [streams, 1 + channels]; 0 where it holds nothing.
     """
 
     vectors: Numbers
     numbers: Numbers
     recent: Numbers
-    chance: Numbers
 
     @classmethod
     def of(cls, notes: Sequence[Notes], first: First) -> "Orders":
         """Return the orders that the notes of memories hold."""
         streams, (directions, channels) = len(notes), first.slopes.shape
-        vectors, numbers = np.zeros((streams, 2, directions)), np.zeros((streams, 4))
-        recent, chance = np.zeros((streams, channels)), np.zeros(streams)
+        found = cls(np.zeros((streams, 2, directions)), np.zeros((streams, 4)), np.zeros((streams, channels + 1)))
         for i, each in enumerate(notes):
             if "order" in each:
-                vectors[i], numbers[i] = each["classes"].numpy(), each["order"].numpy()
+                found.vectors[i], found.numbers[i] = each["classes"].numpy(), each["order"].numpy()
             held = each.get("recent")
             if held is not None and held.shape[0] == channels + 1:
-                values = held.numpy()
-                recent[i], chance[i] = values[1:], values[0]
-        return cls(vectors, numbers, recent, chance)
+                found.recent[i] = held.numpy()
+        return found
 
-    def after(
+    def add(
         self,
         first: First,
         located: Numbers,
-        number: Numbers,
+        number: NDArray[np.int64],
         share: Numbers,
         before: Sequence[Kept],
         seen: Sequence[Seen],
-    ) -> "Orders":
-        """Return the orders after one more batch of each stream.
+    ) -> Numbers:
+        """Add one more batch of each stream, and return how far its last images lie from those remembered.
 
         Args:
             first: the places that are compared.
@@ -104,32 +100,28 @@ class Orders(NamedTuple):
             share: their share in what is remembered after it.
             before: what the places of each stream had seen before.
             seen: what they have seen after it.
-        """
-        (mix, last), (_, along, across, count) = self.vectors.swapaxes(0, 1), self.numbers.T
-        began, fresh = count > 0, self.chance == 0
-        along = along * FADES + began * (last * located).sum(1)
-        across = across * FADES + began * (last * last).sum(1)
-        vectors = np.stack([mix + (located - mix) * share[:, None], located], 1)
-        means, start = first.means(seen), first.means(_carried(before, seen))
-        batch = start + (means - start) / share[:, None] - located @ first.slopes
-        rate = np.where(fresh, 1.0, 1 - (1 - 1 / RECENT) ** number)
-        recent = self.recent + (batch - self.recent) * rate[:, None]
-        chance = (1 - rate) ** 2 * self.chance + rate**2 / number
-        images = np.array([images_in(each) for each in seen])
-        return Orders(vectors, np.stack([images, along, across, count + 1], 1), recent, chance)
 
-    def surprise(self, first: First, seen: Sequence[Seen]) -> Numbers:
-        """Return how far the last images of each stream lie from those remembered; 1 is what chance explains."""
-        apart = self.recent - (first.means(seen) - self.vectors[:, 0] @ first.slopes)
-        surprise: Numbers = (apart * apart) @ first.precision / (self.chance + 1 / self.numbers[:, 0])
+        Returns:
+            The surprise of each stream, where 1 is what chance explains.
+        """
+        from covshift.core.order_kernels import add_batches  # numba takes a while to import
+
+        surprise, images = np.empty(len(seen)), np.array([images_in(each) for each in seen])
+        start, means = first.means(_carried(before, seen)), first.means(seen)
+        add_batches(
+            *(self.vectors, self.numbers, self.recent, located, number, share, images, start, means),
+            *(first.slopes, first.precision, FADES, 1 - 1 / RECENT, surprise),
+        )
         return surprise
 
     def notes(self) -> list[dict[str, Tensor]]:
         """Return the orders as the notes of memories."""
-        recent = np.concatenate([self.chance[:, None], self.recent], 1)
-        rows = zip(self.vectors, self.numbers, recent, strict=True)
         names = ("classes", "order", "recent")
-        return [{name: torch.from_numpy(part.copy()) for name, part in zip(names, row, strict=True)} for row in rows]
+        alone = len(self.numbers) == 1  # else each gets copies, which do not keep those of other streams in memory
+        return [
+            {name: torch.from_numpy(part if alone else part.copy()) for name, part in zip(names, row, strict=True)}
+            for row in zip(*self, strict=True)
+        ]
 
 
 def _carried(before: Sequence[Kept], seen: Sequence[Seen]) -> list[Seen]:

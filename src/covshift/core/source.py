@@ -40,6 +40,7 @@ class Source:
         digest: the SHA-256 of the model that it was measured on, which is the only one that it fits.
         classes: what classes do to the activations, for `Live`; None if the model gives no classes.
         measured: whether it was measured; if not, it is what the model's normalisation layers hold.
+        derived: what a policy has made of all this, by the paths of places, to be used again.
 
     >>> net = nn.Sequential(nn.Conv2d(3, 8, 3), nn.GroupNorm(2, 8)).eval()
     >>> source = Source.measure(net, torch.rand(100, 3, 8, 8))
@@ -68,6 +69,7 @@ class Source:
         self.spread_std = dict(spread_std)
         self.digest = digest
         self.measured = measured
+        self.derived: dict[tuple[str, ...], Any] = {}
 
     @classmethod
     def of(cls, model: AnyModel) -> Self:

@@ -12,7 +12,8 @@ from covshift.report.figure import DASHES, DOTS, METHOD_COLOURS, Datum, Figure, 
 from covshift.report.gather import Result
 from covshift.report.naming import file_name
 from covshift.report.parts import Part, Section
-from covshift.support.tables import EMPTY, Table, TableCell, percent_cell
+from covshift.report.sections import orders
+from covshift.support.tables import Table, TableCell
 
 if TYPE_CHECKING:
     import altair
@@ -26,7 +27,7 @@ def sections(results: Sequence[Result]) -> list[Section]:
     through = [result for result in results if result.run.settings.sequence]
     parts: list[Part] = [over_time(result) for result in through if any(_counted(result).values())]
     parts += [whole(result) for result in through]
-    parts += [table(group) for group in _grouped(results)]
+    parts += orders.tables(results)
     text = (
         "A camera shows one class for a while, and one kind of weather after the other. Statistics that follow such a "
         "stream follow its classes, too; a method that is safe in front of a camera errs no more than the model as it "
@@ -128,41 +129,3 @@ def _dashes(methods: Sequence[str]) -> list[list[int]]:
     given = colours(methods, METHOD_COLOURS)
     earlier = [given[:place].count(colour) for place, colour in enumerate(given)]
     return [DOTS if name == NONE else DASHES[many % len(DASHES)] for name, many in zip(methods, earlier, strict=True)]
-
-
-def _grouped(results: Sequence[Result]) -> list[list[Result]]:
-    """Return results of the same model on the same images in several orders, or in one that is not random."""
-    groups: dict[object, list[Result]] = {}
-    for result in results:
-        settings = result.run.settings
-        conditions = (settings.sequence, settings.corruptions, settings.severities)
-        groups.setdefault((result.run.model_digest, result.images, settings.seed, conditions), []).append(result)
-    return [group for group in groups.values() if any(each.run.settings.order != "shuffled" for each in group)]
-
-
-def table(group: Sequence[Result]) -> Table:
-    """Return the error of each method in each order, with its time for an image."""
-    orders = {result.run.settings.order: result for result in group}
-    methods = list(dict.fromkeys(name for result in group for name in result.run.settings.methods))
-    lines = []
-    for name in methods:
-        cells = [_error(result, name) for result in orders.values()]
-        if any(cell.value is not None for cell in cells):
-            lines.append((TableCell(name), *cells, _time(group, name)))
-    first = group[0].run.settings
-    where = f"over the sequence {', '.join(first.sequence)}" if first.sequence else "as mean over the corruptions"
-    title = f"Error in % by order, {first.model} on {first.data}, {where}"
-    note = "a time includes that of making the images where a method was the first of its condition"
-    return Table(f"orders-{file_name(group[0])}", title, ("method", *orders, "ms an image"), tuple(lines), (note,))
-
-
-def _error(result: Result, method: str) -> TableCell:
-    if result.run.settings.sequence:
-        return percent_cell(result.rate(method, SEQUENCE))
-    return percent_cell(result.mean(method))
-
-
-def _time(group: Sequence[Result], method: str) -> TableCell:
-    rows = [row for result in group for row in result.table.get(method, {}).values()]
-    images = sum(row.images for row in rows)
-    return TableCell(1000 * sum(row.seconds for row in rows) / images) if images else EMPTY
