@@ -21,6 +21,7 @@ from networks import tiny
 
 from covshift import Live, Model, Policy, Preprocess, Source
 from covshift.serve.app import make_app
+from covshift.serve.backend import Backend
 from covshift.serve.run import config_of
 from covshift.serve.service import Service
 from covshift.serve.settings import Settings
@@ -49,7 +50,7 @@ class Answer:
 class Served:
     """A running server: its service, and requests to it."""
 
-    service: Service
+    service: Any
     port: int
 
     @property
@@ -90,17 +91,25 @@ def serving(
         model or tiny_model(), policy or Live(), store or MemoryStore(), settings or Settings(delay=0.0), source=source
     )
     service.writer._period = period
-    server = uvicorn.Server(config_of(make_app(service, extras(service))))
+    with running(service, extras(service)) as served:
+        yield served
+
+
+@contextmanager
+def running(service: Backend, extras: Sequence[APIRouter] = ()) -> Iterator[Served]:
+    """The server of whatever answers, for the length of a block."""
+    server = uvicorn.Server(config_of(make_app(service, extras)))
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
     while not server.started and thread.is_alive():
         time.sleep(0.01)
+    assert server.started, "the server does not start"
     try:
         yield Served(service, server.servers[0].sockets[0].getsockname()[1])
     finally:
         service.stopping.set()  # as the server of `covshift serve` does, so that open pages end
         server.should_exit = True
-        thread.join(20)
+        thread.join(60)
         assert not thread.is_alive(), "the server does not stop"
 
 

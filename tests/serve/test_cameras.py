@@ -3,6 +3,7 @@
 import shutil
 import threading
 import time
+from collections.abc import Sized
 from contextlib import contextmanager
 
 import numpy as np
@@ -184,6 +185,38 @@ def test_a_forgotten_camera_does_not_come_back():
         with pytest.raises(Refusal) as refused:
             cameras.reset("a")
         assert refused.value.status == 404
+
+
+def test_a_reset_holds_though_the_camera_leaves_memory():
+    with fleet() as some:
+        cameras = Cameras(some, MemoryStore(), Limits(idle=0.0))
+        writer = Writer(cameras)
+        with cameras.held("a"):
+            some.answer({"a": frames(1, 2)})
+            cameras.touched(["a"])
+        writer.write()
+        let_go = cameras.let_go
+        cameras.let_go = lambda name: (let_go(name), writer.write())[0]  # at once, before anything else is done
+        cameras.reset("a")
+        assert cameras.resident == 0
+        with cameras.held("a") as camera:
+            assert camera.state.images == 0
+
+
+def sizes(cameras: Cameras) -> list[int]:
+    return [len(value) for value in vars(cameras).values() if isinstance(value, Sized)]
+
+
+def test_cameras_that_are_refused_leave_nothing_behind():
+    with fleet() as some:
+        cameras = Cameras(some, MemoryStore(), Limits(cameras=1))
+        with cameras.held("a"):
+            before = sizes(cameras)
+            for number in range(50):
+                with pytest.raises(Refusal):
+                    cameras.hold(f"other-{number}")
+            assert sizes(cameras) == before
+        assert list(some) == ["a"]
 
 
 def test_a_full_disk_loses_nothing(tmp_path):

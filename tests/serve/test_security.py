@@ -107,6 +107,8 @@ def test_other_hosts_websites_and_encodings_are_refused():
         assert server.request("GET", "/v2", headers={"Host": f"localhost:{server.port}"}).status == 200
         elsewhere = {"Origin": "https://evil.example"}
         assert server.request("POST", "/v1/cameras/a/reset", headers=elsewhere).status == 403
+        for strange in ("null", "http://[", "x", "http://" + "a" * 5000):
+            assert server.request("POST", "/v1/cameras/a/reset", headers={"Origin": strange}).status == 403
         here = {"Origin": f"http://127.0.0.1:{server.port}"}
         assert server.request("POST", "/v1/cameras/a/reset", headers=here).status == 404
         packed = server.request("POST", "/v2/models/model/infer", zlib.compress(b"{}"), {"Content-Encoding": "deflate"})

@@ -9,7 +9,7 @@ from types import FrameType
 import uvicorn
 from fastapi import FastAPI
 
-from covshift.serve.service import Service
+from covshift.serve.backend import Backend
 from covshift.support.allocator import keep_freed_memory
 from covshift.support.errors import CovshiftError
 
@@ -20,7 +20,7 @@ _DRAIN = 20  # seconds for requests that are being answered when the server is t
 class Server(uvicorn.Server):
     """A server that tells its service at once when it is to stop, so that streams of events end."""
 
-    def __init__(self, config: uvicorn.Config, service: Service) -> None:
+    def __init__(self, config: uvicorn.Config, service: Backend) -> None:
         super().__init__(config)
         self._service = service
 
@@ -43,7 +43,7 @@ def serve(
         port: the port; 0 for any that is free.
         announce: called with the address of the server before it starts.
     """
-    service: Service = app.state.service
+    service: Backend = app.state.service
     keep_freed_memory()
     # The thread of the model needs the interpreter for moments only, and would wait this long for each of them.
     sys.setswitchinterval(_SWITCH)

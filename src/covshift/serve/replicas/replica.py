@@ -9,10 +9,10 @@ from numpy.typing import NDArray
 
 from covshift.models.preprocess import Preprocess
 from covshift.serve.alarms import Rules
+from covshift.serve.backend import Outcome
 from covshift.serve.build import build
 from covshift.serve.metrics import LABELLED
 from covshift.serve.replicas.placing import Counts
-from covshift.serve.service import Outcome
 from covshift.serve.settings import Settings
 from covshift.support.errors import CovshiftError
 
