@@ -60,7 +60,7 @@ class Served:
     def request(
         self, method: str, path: str, body: bytes | None = None, headers: Mapping[str, str] | None = None
     ) -> Answer:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
         try:
             connection.request(method, path, body, dict(headers or {}))
             answer = connection.getresponse()
@@ -119,7 +119,7 @@ class Client:
     def __init__(self, port: int, name: str) -> None:
         self.name = name
         self.answered: list[float] = []
-        self.connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+        self.connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
 
     def send(self, frame: np.ndarray) -> dict[str, object]:
         tensor = {"name": "images", "shape": [1, 3, 32, 32], "datatype": "FP32"}

@@ -66,7 +66,7 @@ def memory() -> float:
 def send_damaged(server: Served, number: int, seed: int) -> Counter[int]:
     """Send damaged requests on one connection, and count their statuses."""
     rng, statuses = np.random.default_rng(seed), Counter[int]()
-    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=20)
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
     for _ in range(number):
         path, body, headers = damaged(rng)
         connection.request("POST", path, body, headers)

@@ -34,7 +34,7 @@ def check_operations(server: Served, examples: int) -> None:
             suppress_health_check=list(HealthCheck),
         )
         def check(case: schemathesis.Case) -> None:
-            answer = case.call(timeout=20)
+            answer = case.call(timeout=60)
             case.validate_response(answer, checks=CHECKS)
 
         check()

@@ -45,7 +45,7 @@ def process(folder: Path) -> Iterator[tuple["subprocess.Popen[str]", int]]:
 
 
 def _get(port: int, path: str) -> int | None:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
     try:
         connection.request("GET", path)
         return connection.getresponse().status
@@ -109,7 +109,7 @@ def kept(port: int, folder: Path) -> dict[str, int]:
     """The number of frames that each camera of a running server remembers."""
     found = {}
     for name in CAMERAS:
-        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
         connection.request("GET", f"/v1/cameras/{name}/state")
         answer = connection.getresponse()
         assert answer.status == 200, "a camera was lost"

@@ -16,6 +16,7 @@ from PIL import Image
 from serving import SIDE, Served, serving
 
 from covshift import Stream
+from covshift.serve.connections import Connection
 from covshift.serve.pictures import decode
 from covshift.serve.refusals import Refusal
 from covshift.serve.security import Rates
@@ -138,7 +139,7 @@ def test_limits_on_bodies_pictures_images_and_cameras():
 def test_a_body_in_chunks_has_a_limit_too():
     with (
         serving(Settings(limits=Limits(body=1000))) as server,
-        socket.create_connection(("127.0.0.1", server.port), 10) as client,
+        socket.create_connection(("127.0.0.1", server.port), 60) as client,
     ):
         client.sendall(b"POST /v1/images HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n")
         client.sendall(b"7d0\r\n" + b"x" * 2000 + b"\r\n")
@@ -147,13 +148,40 @@ def test_a_body_in_chunks_has_a_limit_too():
 
 def test_slow_clients_block_nobody_and_are_refused():
     with serving(Settings(limits=Limits(patience=0.5), delay=0)) as server:
-        slow = [socket.create_connection(("127.0.0.1", server.port), 10) for _ in range(50)]
+        slow = [socket.create_connection(("127.0.0.1", server.port), 60) for _ in range(50)]
         for client in slow:
             client.sendall(b"POST /v1/images HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\nx")
         assert server.infer(X, "quick").status == 200
         assert all(b" 408 " in client.recv(100) for client in slow)
         for client in slow:
             client.close()
+
+
+def test_heads_that_are_too_long_or_never_end_are_refused(monkeypatch):
+    whole = b"GET /v2 HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    with serving() as server:
+
+        def connect() -> socket.socket:
+            return socket.create_connection(("127.0.0.1", server.port), 60)
+
+        with connect() as client:
+            client.sendall(whole[:-2] + b"X-A: " + b"a" * 66_000)
+            assert b" 400 " in client.recv(1000)
+        with connect() as client:
+            for parts in ([whole], [whole[:20], whole[20:]]):
+                for part in parts:
+                    client.sendall(part)
+                answer = client.recv(10_000)
+                while not answer.endswith(b"}"):
+                    answer += client.recv(10_000)
+                assert b" 200 " in answer
+            monkeypatch.setattr(Connection, "patience", 0.1)
+            client.sendall(whole[:20])
+            assert client.recv(1000) == b"", "half a head of a later request is not waited for"
+        for part in (b"", whole[:20]):
+            with connect() as client:
+                client.sendall(part)
+                assert client.recv(1000) == b""
 
 
 def test_pictures_are_classified_for_curl_and_browsers():

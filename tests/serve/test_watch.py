@@ -35,7 +35,7 @@ def metrics(served: Served) -> dict[str, list]:
 @contextmanager
 def events(served: Served, **headers: str) -> Iterator[Iterator[tuple[str, dict]]]:
     """The messages of the server, as they come."""
-    connection = http.client.HTTPConnection("127.0.0.1", served.port, timeout=20)
+    connection = http.client.HTTPConnection("127.0.0.1", served.port, timeout=60)
     connection.request("GET", "/v1/events", headers=headers)
     answer = connection.getresponse()
     assert answer.status == 200

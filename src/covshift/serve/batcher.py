@@ -76,6 +76,10 @@ class Batcher(Generic[Result]):
             await self._task
         self._thread.shutdown()
 
+    async def call(self, function: Callable[[], None]) -> None:
+        """Call a function in the thread that runs jobs."""
+        await asyncio.get_running_loop().run_in_executor(self._thread, function)
+
     async def submit(self, job: Job[Result]) -> Result:
         """Return the outcome of a job, after its forward pass."""
         images = len(job.images)

@@ -10,10 +10,11 @@ import uvicorn
 from fastapi import FastAPI
 
 from covshift.serve.backend import Backend
+from covshift.serve.connections import MOST, Connection, allow_connections
 from covshift.support.allocator import keep_freed_memory
 from covshift.support.errors import CovshiftError
 
-_SWITCH = 5e-4  # seconds that a thread keeps the interpreter while another one waits for it
+_SWITCH = 2e-5  # seconds that a thread keeps the interpreter while another one waits for it
 _DRAIN = 20  # seconds for requests that are being answered when the server is told to stop
 
 
@@ -45,6 +46,7 @@ def serve(
     """
     service: Backend = app.state.service
     keep_freed_memory()
+    allow_connections()
     # The thread of the model needs the interpreter for moments only, and would wait this long for each of them.
     sys.setswitchinterval(_SWITCH)
     listener = _bind(host, port)
@@ -59,12 +61,13 @@ def config_of(app: FastAPI) -> uvicorn.Config:
     return uvicorn.Config(
         app,
         port=0,
+        http=Connection,
+        ws="none",
         log_level="warning",
         server_header=False,
         timeout_keep_alive=30,
         timeout_graceful_shutdown=_DRAIN,
-        limit_concurrency=4096,
-        h11_max_incomplete_event_size=64 << 10,
+        limit_concurrency=MOST,
     )
 
 

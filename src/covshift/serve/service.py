@@ -5,6 +5,7 @@ import itertools
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import torch
@@ -24,7 +25,10 @@ from covshift.serve.refusals import Refusal
 from covshift.serve.settings import Settings
 from covshift.serve.stores import Store
 from covshift.serve.writer import Writer
+from covshift.support.device import cores
 from covshift.support.errors import CovshiftError
+
+_SMALL = 0.004  # seconds of a forward pass for each image, below which HTTP takes a considerable part of the time
 
 Predict = Callable[[Camera, Tensor], Predicted | None]
 """Predicts the error on the images of a camera from what it remembers and from its last logits."""
@@ -92,9 +96,19 @@ class Service(Backend):
         """Warm up the model, then begin to answer."""
         self._batcher.start()
         self.writer.start()
-        for images in {1, self.settings.batch}:
-            await self._answer(Job(self._nameless(), torch.zeros(images, 3, self._side, self._side)))
+        if self.settings.threads is not None:
+            await self._batcher.call(partial(torch.set_num_threads, self.settings.threads))
+        for images in (1, self.settings.batch):
+            await self._warm_up(images)
+        if self.settings.threads is None and await self._warm_up(self.settings.batch) < _SMALL * self.settings.batch:
+            await self._batcher.call(_leave_a_core)
         self.ready = True
+
+    async def _warm_up(self, images: int) -> float:
+        """Run the model once, and return how long that took, in seconds."""
+        job: Job[Outcome] = Job(self._nameless(), torch.zeros(images, 3, self._side, self._side))
+        await self._answer(job)
+        return time.perf_counter() - job.began
 
     async def finish(self) -> None:
         """Answer what still waits, save all cameras, and release the store."""
@@ -161,6 +175,15 @@ class Service(Backend):
         if not np.isfinite(logits).all():
             return Refusal("the model's answer to these images is not finite; check them")
         return Outcome(logits, brief, job.start or brief.done == "reset")
+
+
+def _leave_a_core() -> None:
+    """Have the threads of this one's operations leave a core for the rest of the server, if they would use all.
+
+    Each of them waits for all others at the end of every layer, also for one that has to wait for its core.
+    """
+    if torch.get_num_threads() >= cores() > 1:
+        torch.set_num_threads(cores() - 1)
 
 
 def _event(camera: str, job: Job[Outcome], outcome: Outcome, thumbnail: bytes | None) -> Answered:

@@ -33,7 +33,6 @@ class Recipe:
         webhook: the address that alarms are sent to; None for none.
         webhook_token: the bearer token that goes along.
         labelled: the number of cameras that have metrics of their own.
-        threads: the number of CPU threads of each replica; None for what Ray gives it.
     """
 
     model: str
@@ -47,7 +46,6 @@ class Recipe:
     webhook: str | None = None
     webhook_token: str | None = field(default=None, repr=False)
     labelled: int = LABELLED
-    threads: int | None = None
 
     def __post_init__(self) -> None:
         if self.replicas < 1:
@@ -74,8 +72,6 @@ class Replica:
 
     async def start(self, recipe: Recipe) -> None:
         """Open the model and the store, and warm up."""
-        if recipe.threads is not None:
-            torch.set_num_threads(recipe.threads)
         options: dict[str, Any] = {"source": recipe.source, "policy": recipe.policy, "predictor": recipe.predictor}
         options |= {"state": recipe.state, "shared": True}
         self._service = await asyncio.to_thread(build, recipe.model, recipe.settings, **options)
