@@ -241,8 +241,11 @@ def test_redis_goes_and_comes_back():
         with fleet() as some:
             cameras = Cameras(some, store, Limits())
             writer = Writer(cameras)
-            with cameras.held("a"):
-                some.answer({"a": frames(1, 2)})
+            for name in ("a", "quiet"):
+                with cameras.held(name):
+                    some.answer({name: frames(1, 2)})
+                    cameras.touched([name])
+            writer.write()
             cameras.touched(["a"])
             _shutdown(url)
             writer.write()
@@ -253,13 +256,40 @@ def test_redis_goes_and_comes_back():
                 cameras.hold("new")
             again = start_redis(shutil.which("redis-server"), port)
             try:
+                writer.write()  # which finds that its data are lost
                 writer.write()
                 assert not writer.failing
-                assert store.names() == ["a"]
+                assert sorted(store.names()) == ["a", "quiet"], "also what had been written before, and was lost"
             finally:
                 again.kill()
                 again.wait()
         store.close()
+
+
+def test_a_redis_that_has_lost_its_data_gets_them_again():
+    """As after a restart between two writes, which nobody has noticed."""
+    with redis_server() as url:
+        for owner in (None, "one"):
+            store = open_store(url, f"scope of {owner}", owner)
+            with fleet() as some:
+                cameras = Cameras(some, store, Limits())
+                writer = Writer(cameras)
+                for name in ("a", "quiet"):
+                    with cameras.held(name):
+                        some.answer({name: frames(1, 2)})
+                        cameras.touched([name])
+                writer.write()
+                store._client.flushall()
+                with cameras.held("a") as camera:
+                    assert camera.state.images == pytest.approx(1.995)
+                    some.answer({"a": frames(1, 2)})
+                    cameras.touched(["a"])
+                writer.write()
+                assert writer.failing
+                writer.write()
+                assert not writer.failing
+                assert sorted(store.names()) == ["a", "quiet"]
+            store.close()
 
 
 def _shutdown(url: str) -> None:

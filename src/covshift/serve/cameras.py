@@ -261,8 +261,8 @@ class Cameras:
                 self._gone -= gone
         except BaseException:
             with self._lock:
-                for name, each in dirty.items():
-                    each.dirty = each.dirty or self._resident.get(name) is each
+                for each in self._resident.values():  # all, as a store that is back may have lost what it had
+                    each.dirty = True
             raise
         return len(dirty)
 
