@@ -5,6 +5,7 @@ import json
 import shutil
 import socket
 import subprocess
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -136,27 +137,33 @@ class Client:
 
 @contextmanager
 def redis_server() -> Iterator[str]:
-    """A Redis of our own, for the length of a block."""
-    program = shutil.which("redis-server")
-    if program is None:
-        pytest.skip("redis-server is not installed")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    process = start_redis(program, port)
+    """A Redis of our own at a socket in a folder, for the length of a block."""
+    if shutil.which("redis-server") is None:
+        pytest.skip("redis-server is not installed; apt-get install redis-server does")
+    with tempfile.TemporaryDirectory() as folder:
+        url = f"unix://{folder}/redis?db=0"
+        with restarted_redis(url):
+            yield url
+
+
+@contextmanager
+def restarted_redis(url: str) -> Iterator[None]:
+    """Redis, without any data, at a URL that `redis_server` gave."""
+    path = url.removeprefix("unix://").partition("?")[0]
+    options = ["--port", "0", "--unixsocket", path, "--save", "", "--appendonly", "no"]
+    process = subprocess.Popen(["redis-server", *options], stdout=subprocess.DEVNULL)
     try:
-        yield f"redis://127.0.0.1:{port}/0"
+        until = time.monotonic() + 60
+        while not _listens(path):
+            assert process.poll() is None, "Redis does not start"
+            assert time.monotonic() < until, "Redis does not start"
+            time.sleep(0.02)
+        yield
     finally:
         process.kill()
         process.wait()
 
 
-def start_redis(program: str, port: int) -> "subprocess.Popen[bytes]":
-    options = ["--port", str(port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"]
-    process = subprocess.Popen([program, *options], stdout=subprocess.DEVNULL)
-    for _ in range(200):
-        with socket.socket() as probe:
-            if probe.connect_ex(("127.0.0.1", port)) == 0:
-                return process
-        time.sleep(0.02)
-    raise AssertionError("Redis does not start")
+def _listens(path: str) -> bool:
+    with socket.socket(socket.AF_UNIX) as probe:
+        return probe.connect_ex(path) == 0

@@ -179,8 +179,8 @@ def test_a_webhook_gets_every_alarm_in_order_also_if_it_fails_once(hook):
     webhook = Webhook(f"http://127.0.0.1:{hook.server_port}/alarms", "secret", pause=0.01)
     for raised in (True, False):
         webhook.send(Alarm("gate", raised, "shift", 0.2, 0.1, 5.0))
-    assert hook.came.acquire(timeout=10)
-    assert hook.came.acquire(timeout=10)
+    assert hook.came.acquire(timeout=60)
+    assert hook.came.acquire(timeout=60)
     assert [body["alarm"] for _, body in hook.bodies] == ["raised", "cleared"]
     token, body = hook.bodies[0]
     assert token == "Bearer secret"

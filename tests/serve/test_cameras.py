@@ -1,6 +1,5 @@
 """Cameras between memory and store: evicted and brought back, never lost, never mixed up, whatever fails."""
 
-import shutil
 import threading
 import time
 from collections.abc import Sized
@@ -10,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from networks import images
-from serving import SIDE, redis_server, serving, start_redis, tiny_model
+from serving import SIDE, redis_server, restarted_redis, serving, tiny_model
 
 import covshift
 from covshift import CovshiftError, Fleet, Live, Source, Statistics, Stream
@@ -236,7 +235,6 @@ def test_a_full_disk_loses_nothing(tmp_path):
 
 def test_redis_goes_and_comes_back():
     with redis_server() as url:
-        port = int(url.rpartition(":")[2].partition("/")[0])
         store = open_store(url, "one")
         with fleet() as some:
             cameras = Cameras(some, store, Limits())
@@ -254,15 +252,11 @@ def test_redis_goes_and_comes_back():
                 some.answer({"a": frames(1, 2)})
             with pytest.raises(Busy):
                 cameras.hold("new")
-            again = start_redis(shutil.which("redis-server"), port)
-            try:
+            with restarted_redis(url):
                 writer.write()  # which finds that its data are lost
                 writer.write()
                 assert not writer.failing
                 assert sorted(store.names()) == ["a", "quiet"], "also what had been written before, and was lost"
-            finally:
-                again.kill()
-                again.wait()
         store.close()
 
 

@@ -7,6 +7,7 @@ import struct
 import threading
 import time
 import zlib
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -227,27 +228,34 @@ def test_bombs_are_refused_by_their_header():
     assert refused.value.status == 413
 
 
-def test_rates_of_clients():
+def test_rates_of_clients(monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr("covshift.serve.security.time", SimpleNamespace(monotonic=lambda: now[0]))
     rates = Rates(1000)
     rates.spend("a", 2000)
     with pytest.raises(Refusal) as refused:
         rates.spend("a", 500)
     assert (refused.value.status, refused.value.retry) == (429, 1)
     rates.spend("b", 5000)  # larger than all that is allowed at once, and paid for afterwards
+    now[0] = 2.9
     with pytest.raises(Refusal):
         rates.spend("b", 1)
-    time.sleep(0.7)
-    rates.spend("a", 500)
-    with serving(Settings(limits=Limits(rate=1.0), delay=0)) as server:
-        statuses = [server.infer(X).status for _ in range(4)]
-        assert statuses[:2] == [200, 200]
-        assert statuses[3] == 429
+    rates.spend("a", 2000)
+    now[0] = 3.1
+    rates.spend("b", 1)
+
+
+def test_a_client_above_its_rate_is_told_when_to_come_back():
+    with serving(Settings(limits=Limits(rate=0.01), delay=0)) as server:
+        answers = [server.infer(X) for _ in range(3)]
+        assert [answer.status for answer in answers] == [200, 429, 429]
+        assert 1 < int(answers[1].headers["retry-after"]) <= 100
 
 
 def test_a_full_queue_is_refused_with_a_time_to_retry():
     with serving(Settings(limits=Limits(queue=2), batch=1, delay=0)) as server:
         gate, answer = threading.Event(), server.service.fleet.answer
-        server.service.fleet.answer = lambda batches: (gate.wait(10), answer(batches))[1]
+        server.service.fleet.answer = lambda batches: (gate.wait(60), answer(batches))[1]
         statuses: list[tuple[int, str | None]] = []
 
         def send(number: int) -> None:

@@ -41,11 +41,12 @@ class RedisStore:
         self._key, self._owner = f"covshift:{scope}", owner
         self.shared = owner is not None
         self._owners, self._marks, self._mark = f"{self._key}:owners", f"{self._key}:servers", uuid.uuid4().hex
+        connecting = {} if url.startswith("unix://") else {"socket_connect_timeout": _PATIENCE}
         with _reported():
             self._client = redis.Redis.from_url(
                 url,
                 socket_timeout=_PATIENCE,
-                socket_connect_timeout=_PATIENCE,
+                **connecting,
                 retry=Retry(NoBackoff(), 1),  # at once, on a new connection; a server tries again by itself later
             )
             self._leave_mark()
