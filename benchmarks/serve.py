@@ -1,14 +1,16 @@
 """The server under load, on this machine: images per second against the bare model, latency, memory.
 
-    python benchmarks/serve.py                         # throughput, and latency at half of it
-    python benchmarks/serve.py --cameras 1000 --seconds 60   # many slow cameras: memory
-    python benchmarks/serve.py --seconds 600           # a soak
+    python benchmarks/serve.py                    # images per second beside the bare model's, and latency at half of it
+    python benchmarks/serve.py many --seconds 120 # 1,000 cameras that send one frame a second: memory
+    python benchmarks/serve.py soak --seconds 600 # a mix of good and bad requests at a low rate: memory, errors
 
-The load comes from this process, the server is another one, and the bare model is measured in a third, before.
+The load comes from this process, the server is another one, and the bare model a third. Server and bare model take
+turns, and the best turn of each counts, so that other work on the machine changes little.
 """
 
 import argparse
 import asyncio
+import io
 import json
 import os
 import re
@@ -17,24 +19,30 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Awaitable, Callable
+from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
+from PIL import Image
 
 BARE = """
 import sys, time, torch, covshift
-torch.set_num_threads(int(sys.argv[3]))
+from covshift.support.allocator import keep_freed_memory
+torch.set_num_threads(int(sys.argv[3]) or torch.get_num_threads())
+if sys.argv[4] == "keep":
+    keep_freed_memory()
 model = covshift.open_model(sys.argv[1])
 images = torch.randn(int(sys.argv[2]), 3, model.side, model.side)
-taken = []
-with torch.inference_mode():
-    for _ in range(12):
-        start = time.perf_counter()
-        model.module(images)
-        taken.append(time.perf_counter() - start)
-print(model.side, sorted(taken)[len(taken) // 2])
+print(model.side, flush=True)
+for line in sys.stdin:
+    taken = []
+    with torch.inference_mode():
+        while sum(taken) < float(line) or len(taken) < 3:
+            start = time.perf_counter()
+            model.module(images)
+            taken.append(time.perf_counter() - start)
+    print(sorted(taken)[len(taken) // 2], flush=True)
 """
 
 
@@ -43,27 +51,56 @@ class Load:
     """What the clients have seen."""
 
     latencies: list[float] = field(default_factory=list)
-    errors: int = 0
+    statuses: Counter[int] = field(default_factory=Counter)
     began: float = field(default_factory=time.perf_counter)
     seconds: float = 0.0
 
+    @property
+    def errors(self) -> int:
+        """The number of requests that were not answered well."""
+        return self.statuses.total() - self.statuses[200]
 
-def request_of(camera: int, images: int, side: int) -> bytes:
-    """A whole request of one camera, as bytes to send again and again."""
+
+def post(path: str, body: bytes, *headers: str) -> bytes:
+    """A whole request, as bytes to send again and again."""
+    lines = [f"POST {path} HTTP/1.1", "Host: localhost", f"Content-Length: {len(body)}", *headers]
+    return "".join(f"{line}\r\n" for line in lines).encode() + b"\r\n" + body
+
+
+def tensor_of(camera: int, images: int, side: int) -> bytes:
+    """A request of one camera with images of noise."""
     pixels = np.random.default_rng(camera).normal(size=(images, 3, side, side)).astype("<f4").tobytes()
     tensor: dict[str, object] = {"name": "images", "shape": [images, 3, side, side], "datatype": "FP32"}
     tensor["parameters"] = {"binary_data_size": len(pixels)}
     asked = {"inputs": [tensor], "parameters": {"sequence_id": camera, "binary_data_output": True}}
     head = json.dumps(asked).encode()
-    lines = f"POST /v2/models/model/infer HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(head) + len(pixels)}\r\n"
-    return f"{lines}Inference-Header-Content-Length: {len(head)}\r\n\r\n".encode() + head + pixels
+    return post("/v2/models/model/infer", head + pixels, f"Inference-Header-Content-Length: {len(head)}")
+
+
+def mixed(number: int, side: int) -> bytes:
+    """A request of another kind for each number: tensors and pictures, with a camera or without, control, damage."""
+    rng, kind, camera = np.random.default_rng(number), number % 8, 1 + number // 8 % 200
+    if kind < 4:
+        return tensor_of(camera, 1 + kind // 3, side)
+    if kind == 4:
+        content = io.BytesIO()
+        Image.fromarray(rng.integers(0, 256, (240, 320, 3), np.uint8)).save(content, "JPEG")
+        return post(f"/v1/images?camera=picture-{camera}", content.getvalue())
+    if kind == 5:
+        return post(f"/v1/cameras/{camera}/{('reset', 'freeze', 'follow')[number % 3]}", b"")
+    if kind == 6:
+        return tensor_of(0, 1, side)  # of no camera
+    spoilt = bytearray(tensor_of(1, 1, side))
+    place = spoilt.index(b"{")
+    spoilt[place + rng.integers(200)] = rng.integers(256)
+    return bytes(spoilt)
 
 
 class Client:
-    """One camera on one connection."""
+    """A connection on which requests are sent, one after the other."""
 
-    def __init__(self, port: int, camera: int, images: int, side: int) -> None:
-        self._port, self._request = port, request_of(camera, images, side)
+    def __init__(self, port: int, request: bytes = b"") -> None:
+        self._port, self.request = port, request
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
 
     async def send(self, load: Load, since: float | None = None) -> None:
@@ -77,7 +114,7 @@ class Client:
         length = re.search(rb"\r\ncontent-length: (\d+)", head.lower())
         assert length is not None
         await reader.readexactly(int(length[1]))
-        load.errors += b" 200 " not in head[:20]
+        load.statuses[int(head.split(b" ", 2)[1])] += 1
         load.latencies.append(time.perf_counter() - start)
         load.seconds = time.perf_counter() - load.began
 
@@ -86,14 +123,9 @@ class Client:
         if self._streams is None:
             self._streams = await asyncio.open_connection("127.0.0.1", self._port)
         reader, writer = self._streams
-        writer.write(self._request)
+        writer.write(self.request)
         await writer.drain()
         return reader, await reader.readuntil(b"\r\n\r\n")
-
-
-async def together(tasks: list[Callable[[], Awaitable[None]]]) -> None:
-    """Run all tasks at once."""
-    await asyncio.gather(*(task() for task in tasks))
 
 
 async def closed(clients: list[Client], seconds: float) -> Load:
@@ -104,7 +136,7 @@ async def closed(clients: list[Client], seconds: float) -> Load:
         while time.perf_counter() < end:
             await client.send(load)
 
-    await together([lambda client=client: run(client) for client in clients])  # type: ignore[misc]
+    await asyncio.gather(*map(run, clients))
     return load
 
 
@@ -120,7 +152,7 @@ async def paced(clients: list[Client], rate: float, seconds: float) -> Load:
             await client.send(load, due)
             due += gap
 
-    await together([lambda n=n, c=c: run(n, c) for n, c in enumerate(clients)])  # type: ignore[misc]
+    await asyncio.gather(*(run(number, client) for number, client in enumerate(clients)))
     return load
 
 
@@ -148,8 +180,9 @@ def show(name: str, load: Load, images: int) -> float:
 def start(options: argparse.Namespace, folder: str) -> tuple[subprocess.Popen[str], int]:
     """Start the server on a free port."""
     command = [sys.executable, "-m", "covshift", "serve", "--model", options.model, "--policy", options.policy]
-    command += ["--port", "0", "--batch", str(options.batch), "--threads", str(options.threads)]
+    command += ["--port", "0", "--batch", str(options.batch)]
     command += ["--state", f"{folder}/cameras.sqlite", "--max-queue", "4096"]
+    command += ["--threads", str(options.threads)] if options.threads else []
     command += ["--source", options.source] if options.source else []
     server = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     assert server.stderr is not None
@@ -168,54 +201,128 @@ async def warm(client: Client) -> None:
             await asyncio.sleep(0.1)
 
 
-async def measure(options: argparse.Namespace, port: int, server: int, side: int, forward: float) -> None:
-    """Put the server under load and print the figures."""
-    clients = [Client(port, number + 1, options.images, side) for number in range(options.cameras)]
+class Bare:
+    """The bare model in a process of its own, which runs when it is asked to.
+
+    Args:
+        options: the options of the command.
+        keep: whether it keeps freed memory, as the server does, which makes small models faster.
+    """
+
+    def __init__(self, options: argparse.Namespace, *, keep: bool = False) -> None:
+        arguments = [options.model, str(options.batch), str(options.threads), "keep" if keep else ""]
+        command = [sys.executable, "-c", BARE, *arguments]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.side = int(self._read())
+
+    def _read(self) -> str:
+        assert self._process.stdout is not None
+        return self._process.stdout.readline()
+
+    def forward(self, seconds: float) -> float:
+        """The seconds of a forward pass: the median over some of them."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(f"{seconds}\n")
+        self._process.stdin.flush()
+        return float(self._read())
+
+    def close(self) -> None:
+        """End the process."""
+        self._process.communicate()
+
+
+async def measure(options: argparse.Namespace, port: int, server: int, bare: Bare) -> None:
+    """Print the images per second beside those of the bare model, and the latency at half of them."""
+    clients = [Client(port, tensor_of(number + 1, options.images, bare.side)) for number in range(options.cameras)]
+    part = options.seconds / options.turns
     await warm(clients[0])
-    if options.cameras > 256:  # slow cameras, many of them
-        before = memory(server)
-        for part in range(4):
-            load = await paced(clients, options.cameras, options.seconds / 4)
-            show(f"{options.cameras} cameras, 1 frame/s, part {part + 1}", load, options.images)
-            print(f"  memory: {before:.0f} MB before, {memory(server):.0f} MB now")
-        return
-    await closed(clients, min(3.0, options.seconds))
-    before, begun = memory(server), spent(server)
-    load = await closed(clients, options.seconds)
-    each = (spent(server) - begun) / (len(load.latencies) * options.images)
+    await closed(clients, 2.0)
+    keeping, forwards, kept, loads, each = Bare(options, keep=True), [], [], [], []
+    for _ in range(options.turns):
+        forwards.append(bare.forward(part / 4))
+        kept.append(keeping.forward(part / 4))
+        begun = spent(server)
+        loads.append(await closed(clients, part))
+        each.append((spent(server) - begun) / (len(loads[-1].latencies) * options.images))
+    keeping.close()
+    forward, load = min(forwards), max(loads, key=lambda load: len(load.latencies) / load.seconds)
+    print(f"bare model: {options.batch / forward:.0f} images/s at batch {options.batch}, {forward * 1e3:.1f} ms a pass")
     full = show("full load", load, options.images)
-    print(f"  {full * forward / options.batch:.0%} of the bare model at batch {options.batch}")
-    print(f"  {each * 1e3:.2f} ms of CPU for each image, HTTP and writing included")
-    print(f"  memory: {before:.0f} MB before, {memory(server):.0f} MB after")
-    load = await paced(clients, full / 2 / options.images, options.seconds)
-    show("half load", load, options.images)
-    p99 = float(np.percentile(load.latencies, 99))
-    print(f"  p99 is {p99 / forward:.1f} times the bare forward pass of a full batch ({forward * 1e3:.1f} ms)")
+    share, same = full * forward / options.batch, full * min(kept) / options.batch
+    print(f"  {share:.0%} of the bare model; {same:.0%} of it where it keeps freed memory, as the server does")
+    print(f"  {min(each) * 1e3:.2f} ms of CPU for each image, HTTP and writing included")
+    halves = [await paced(clients, full / 2 / options.images, part) for _ in range(options.turns)]
+    half = min(halves, key=lambda load: float(np.percentile(load.latencies, 99)))
+    show("half load", half, options.images)
+    p99 = float(np.percentile(half.latencies, 99))
+    print(f"  p99 is {p99 / forward:.1f} times the forward pass of a full batch")
+
+
+async def many(options: argparse.Namespace, port: int, server: int, bare: Bare) -> None:
+    """Print how the memory of the server grows with cameras that send one frame a second."""
+    clients = [Client(port, tensor_of(number + 1, 1, bare.side)) for number in range(options.cameras)]
+    await warm(clients[0])
+    print(f"memory with one camera: {memory(server):.0f} MB")
+    for part in range(6):
+        load = await paced(clients, options.cameras, options.seconds / 6)
+        show(f"{options.cameras} cameras, 1 frame/s, part {part + 1}", load, 1)
+        print(f"  memory: {memory(server):.0f} MB")
+
+
+async def soak(options: argparse.Namespace, port: int, server: int, bare: Bare) -> None:
+    """Print how memory and answers are over a long time, under a mix of good and bad requests."""
+    clients = [Client(port) for _ in range(8)]
+    clients[0].request = tensor_of(1, 1, bare.side)
+    await warm(clients[0])
+    number, statuses = 0, Counter[int]()
+    for part in range(10):
+        load, end = Load(), time.perf_counter() + options.seconds / 10
+        while (now := time.perf_counter()) < end:
+            for client in clients:
+                client.request = mixed(number, bare.side)
+                number += 1
+            await asyncio.gather(*(client.send(load) for client in clients))
+            await asyncio.sleep(max(0.0, len(clients) / options.rate - (time.perf_counter() - now)))
+        statuses += load.statuses
+        p99 = np.percentile(load.latencies, 99) * 1e3
+        counted = dict(sorted(load.statuses.items()))
+        print(f"part {part + 1}: {counted}, p99 {p99:.0f} ms, memory {memory(server):.0f} MB", flush=True)
+    print(
+        f"{number} requests: {dict(sorted(statuses.items()))}; errors of the server: "
+        f"{sum(count for status, count in statuses.items() if status >= 500)}"
+    )
+
+
+MODES = {"load": (measure, 64, 24.0), "many": (many, 1000, 120.0), "soak": (soak, 200, 600.0)}
+"""What is measured, with the number of cameras and the seconds that it takes if nothing else is said."""
 
 
 def main() -> None:
     """Measure what the options say."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("mode", nargs="?", default="load", choices=MODES)
     parser.add_argument("--model", default="builtin:resnet20")
     parser.add_argument("--policy", default="live")
     parser.add_argument("--source")
     parser.add_argument("--batch", type=int, default=32)
-    parser.add_argument("--images", type=int, default=1, help="images in a request")
-    parser.add_argument("--cameras", type=int, default=64)
-    parser.add_argument("--seconds", type=float, default=10)
-    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--images", type=int, default=1, help="images in a request under load")
+    parser.add_argument("--cameras", type=int)
+    parser.add_argument("--seconds", type=float)
+    parser.add_argument("--turns", type=int, default=6, help="turns of the server and the bare model under load")
+    parser.add_argument("--rate", type=float, default=40, help="requests a second in a soak")
+    parser.add_argument("--threads", type=int, default=0, help="of a forward pass; 0 for what the server chooses")
     options = parser.parse_args()
-    arguments = [options.model, str(options.batch), str(options.threads)]
-    bare = subprocess.run([sys.executable, "-c", BARE, *arguments], capture_output=True, text=True, check=True)
-    side, forward = bare.stdout.split()
-    print(f"bare model: {options.batch / float(forward):.0f} images/s at batch {options.batch}")
+    run, cameras, seconds = MODES[options.mode]
+    options.cameras, options.seconds = options.cameras or cameras, options.seconds or seconds
+    bare = Bare(options)
     with tempfile.TemporaryDirectory() as folder:
         server, port = start(options, folder)
         try:
-            asyncio.run(measure(options, port, server.pid, int(side), float(forward)))
+            asyncio.run(run(options, port, server.pid, bare))
         finally:
             server.send_signal(signal.SIGTERM)
             server.wait(60)
+            bare.close()
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ import json
 import shutil
 import socket
 import subprocess
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -21,6 +22,7 @@ from networks import tiny
 
 from covshift import Live, Model, Policy, Preprocess, Source
 from covshift.serve.app import make_app
+from covshift.serve.backend import Backend
 from covshift.serve.run import config_of
 from covshift.serve.service import Service
 from covshift.serve.settings import Settings
@@ -49,7 +51,7 @@ class Answer:
 class Served:
     """A running server: its service, and requests to it."""
 
-    service: Service
+    service: Any
     port: int
 
     @property
@@ -90,11 +92,19 @@ def serving(
         model or tiny_model(), policy or Live(), store or MemoryStore(), settings or Settings(delay=0.0), source=source
     )
     service.writer._period = period
-    server = uvicorn.Server(config_of(make_app(service, extras(service))))
+    with running(service, extras(service)) as served:
+        yield served
+
+
+@contextmanager
+def running(service: Backend, extras: Sequence[APIRouter] = ()) -> Iterator[Served]:
+    """The server of whatever answers, for the length of a block."""
+    server = uvicorn.Server(config_of(make_app(service, extras)))
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
     while not server.started and thread.is_alive():
         time.sleep(0.01)
+    assert server.started, "the server does not start"
     try:
         yield Served(service, server.servers[0].sockets[0].getsockname()[1])
     finally:
@@ -127,30 +137,33 @@ class Client:
 
 @contextmanager
 def redis_server() -> Iterator[str]:
-    """A Redis of our own, for the length of a block."""
-    program = shutil.which("redis-server")
-    if program is None:
-        pytest.skip("redis-server is not installed")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    process = start_redis(program, port)
+    """A Redis of our own at a socket in a folder, for the length of a block."""
+    if shutil.which("redis-server") is None:
+        pytest.skip("redis-server is not installed; apt-get install redis-server does")
+    with tempfile.TemporaryDirectory() as folder:
+        url = f"unix://{folder}/redis?db=0"
+        with restarted_redis(url):
+            yield url
+
+
+@contextmanager
+def restarted_redis(url: str) -> Iterator[None]:
+    """Redis, without any data, at a URL that `redis_server` gave."""
+    path = url.removeprefix("unix://").partition("?")[0]
+    options = ["--port", "0", "--unixsocket", path, "--save", "", "--appendonly", "no"]
+    process = subprocess.Popen(["redis-server", *options], stdout=subprocess.DEVNULL)
     try:
-        yield f"redis://127.0.0.1:{port}/0"
+        until = time.monotonic() + 60
+        while not _listens(path):
+            assert process.poll() is None, "Redis does not start"
+            assert time.monotonic() < until, "Redis does not start"
+            time.sleep(0.02)
+        yield
     finally:
         process.kill()
         process.wait()
 
 
-def start_redis(program: str, port: int) -> "subprocess.Popen[bytes]":
-    options = ["--port", str(port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"]
-    process = subprocess.Popen([program, *options], stdout=subprocess.DEVNULL)
-    until = time.monotonic() + 60
-    while process.poll() is None and time.monotonic() < until:
-        with socket.socket() as probe:
-            if probe.connect_ex(("127.0.0.1", port)) == 0:
-                return process
-        time.sleep(0.02)
-    process.kill()
-    process.wait()
-    raise AssertionError("Redis does not start")
+def _listens(path: str) -> bool:
+    with socket.socket(socket.AF_UNIX) as probe:
+        return probe.connect_ex(path) == 0

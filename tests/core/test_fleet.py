@@ -1,5 +1,7 @@
 """`Fleet`: many cameras in one pass, each as if it had the model for itself."""
 
+import threading
+
 import numpy as np
 import pytest
 import torch
@@ -185,6 +187,28 @@ def test_control_of_a_camera():
         assert repr(fleet) == "Fleet(Stream(prior=4, decay=None, sync=True), 2 cameras)"
         fleet.forget("b")
         assert list(fleet) == ["a"]
+
+
+def test_control_waits_for_no_pass_and_holds_after_it():
+    model = tiny(dtype=torch.float32)
+    in_pass, go_on, in_time = threading.Event(), threading.Event(), []
+    x = images(2, 12, dtype=torch.float32)
+    with Fleet(model, Stream(prior=4)) as fleet:
+        fleet.answer({"gate": x, "yard": x, "hall": x})
+        kept = fleet["yard"].state
+        handle = model.register_forward_pre_hook(lambda *_: (in_pass.set(), in_time.append(go_on.wait(30)))[0])
+        passing = threading.Thread(target=fleet.answer, args=({"gate": x, "yard": x, "hall": x},))
+        passing.start()
+        assert in_pass.wait(60)
+        fleet.add("new")
+        fleet.forget("new")
+        fleet["gate"].reset()
+        fleet["yard"].state = kept
+        go_on.set()
+        passing.join()
+        handle.remove()
+        assert in_time == [True]
+        assert [fleet[name].state.images for name in ("gate", "yard", "hall")] == [0, 2, 4]
 
 
 def test_the_model_is_called_through_the_fleet_only():

@@ -29,7 +29,7 @@ def window() -> Iterator[Browser]:
 
 
 def wait(window: Browser, script: str, *arguments: object) -> None:
-    for _ in range(150):
+    for _ in range(600):
         if window.run(script, *arguments):
             return
         time.sleep(0.1)

@@ -1,15 +1,15 @@
 """Cameras between memory and store: evicted and brought back, never lost, never mixed up, whatever fails."""
 
-import shutil
 import threading
 import time
+from collections.abc import Sized
 from contextlib import contextmanager
 
 import numpy as np
 import pytest
 import torch
 from networks import images
-from serving import SIDE, redis_server, serving, start_redis, tiny_model
+from serving import SIDE, redis_server, restarted_redis, serving, tiny_model
 
 import covshift
 from covshift import CovshiftError, Fleet, Live, Source, Statistics, Stream
@@ -186,6 +186,38 @@ def test_a_forgotten_camera_does_not_come_back():
         assert refused.value.status == 404
 
 
+def test_a_reset_holds_though_the_camera_leaves_memory():
+    with fleet() as some:
+        cameras = Cameras(some, MemoryStore(), Limits(idle=0.0))
+        writer = Writer(cameras)
+        with cameras.held("a"):
+            some.answer({"a": frames(1, 2)})
+            cameras.touched(["a"])
+        writer.write()
+        let_go = cameras.let_go
+        cameras.let_go = lambda name: (let_go(name), writer.write())[0]  # at once, before anything else is done
+        cameras.reset("a")
+        assert cameras.resident == 0
+        with cameras.held("a") as camera:
+            assert camera.state.images == 0
+
+
+def sizes(cameras: Cameras) -> list[int]:
+    return [len(value) for value in vars(cameras).values() if isinstance(value, Sized)]
+
+
+def test_cameras_that_are_refused_leave_nothing_behind():
+    with fleet() as some:
+        cameras = Cameras(some, MemoryStore(), Limits(cameras=1))
+        with cameras.held("a"):
+            before = sizes(cameras)
+            for number in range(50):
+                with pytest.raises(Refusal):
+                    cameras.hold(f"other-{number}")
+            assert sizes(cameras) == before
+        assert list(some) == ["a"]
+
+
 def test_a_full_disk_loses_nothing(tmp_path):
     """SQLite reports a full disk as it reports a file that may not grow."""
     store = open_store(str(tmp_path / "cameras.sqlite"), "one")
@@ -203,13 +235,15 @@ def test_a_full_disk_loses_nothing(tmp_path):
 
 def test_redis_goes_and_comes_back():
     with redis_server() as url:
-        port = int(url.rpartition(":")[2].partition("/")[0])
         store = open_store(url, "one")
         with fleet() as some:
             cameras = Cameras(some, store, Limits())
             writer = Writer(cameras)
-            with cameras.held("a"):
-                some.answer({"a": frames(1, 2)})
+            for name in ("a", "quiet"):
+                with cameras.held(name):
+                    some.answer({name: frames(1, 2)})
+                    cameras.touched([name])
+            writer.write()
             cameras.touched(["a"])
             _shutdown(url)
             writer.write()
@@ -218,15 +252,38 @@ def test_redis_goes_and_comes_back():
                 some.answer({"a": frames(1, 2)})
             with pytest.raises(Busy):
                 cameras.hold("new")
-            again = start_redis(shutil.which("redis-server"), port)
-            try:
+            with restarted_redis(url):
+                writer.write()  # which finds that its data are lost
                 writer.write()
                 assert not writer.failing
-                assert store.names() == ["a"]
-            finally:
-                again.kill()
-                again.wait()
+                assert sorted(store.names()) == ["a", "quiet"], "also what had been written before, and was lost"
         store.close()
+
+
+def test_a_redis_that_has_lost_its_data_gets_them_again():
+    """As after a restart between two writes, which nobody has noticed."""
+    with redis_server() as url:
+        for owner in (None, "one"):
+            store = open_store(url, f"scope of {owner}", owner)
+            with fleet() as some:
+                cameras = Cameras(some, store, Limits())
+                writer = Writer(cameras)
+                for name in ("a", "quiet"):
+                    with cameras.held(name):
+                        some.answer({name: frames(1, 2)})
+                        cameras.touched([name])
+                writer.write()
+                store._client.flushall()
+                with cameras.held("a") as camera:
+                    assert camera.state.images == pytest.approx(1.995)
+                    some.answer({"a": frames(1, 2)})
+                    cameras.touched(["a"])
+                writer.write()
+                assert writer.failing
+                writer.write()
+                assert not writer.failing
+                assert sorted(store.names()) == ["a", "quiet"]
+            store.close()
 
 
 def _shutdown(url: str) -> None:

@@ -11,18 +11,23 @@ import pytest
 import torch
 import yaml
 from blocks import ROOT, blocks
+from fastapi import APIRouter
 from networks import images
-from serving import SIDE, redis_server, tiny_model
+from serving import SIDE, redis_server, running, tiny_model
 
 import covshift
 from covshift import CovshiftError, Fleet, Stream
+from covshift.serve.backend import Backend, Outcome
+from covshift.serve.brief import Brief
 from covshift.serve.cameras import Cameras
+from covshift.serve.events import Answered
 from covshift.serve.refusals import Refusal
 from covshift.serve.replicas.front import Front
 from covshift.serve.replicas.placing import Counts, Placing, ranked
 from covshift.serve.replicas.replica import Known, Recipe, Replica
 from covshift.serve.settings import Limits, Settings
 from covshift.serve.stores import Store, open_store
+from covshift.serve.watch import watch
 
 NAMES = ["a", "b", "c"]
 CAMERAS = [f"camera-{number}" for number in range(300)]
@@ -155,6 +160,35 @@ def test_the_front_passes_refusals_on():
         await front.stop()
 
     asyncio.run(scenario())
+
+
+def test_the_front_has_all_that_the_routes_ask_for():
+    """The whole application on a front, with a replica that answers every request with the same outcome."""
+    event = Answered("gate", 0.0, 1, 0.01, 0.0, 1, "holding", "", 0.1, 1.0)
+    outcome = Outcome(np.zeros((1, 4), np.float32), Brief("holding", "", 0.1, 1.0), False, event)
+
+    async def ask(name: str, method: str, *arguments: Any) -> Any:
+        if method == "describe":
+            return Known((3, SIDE, SIDE), 4, tiny_model().preprocess, ["yard"])
+        return {"counts": Counts(), "answer": outcome, "control": {}}[method]
+
+    ended: list[str] = []
+
+    def extras(front: Backend) -> list[APIRouter]:
+        front.at_end.append(lambda: ended.append("webhook"))
+        return [watch(front)]
+
+    front = Front(Settings(), NAMES, ask, (LostError,))
+    with running(front, extras(front)) as server:
+        assert server.infer(np.zeros((1, 3, SIDE, SIDE), np.float32), "gate").status == 200
+        assert server.request("POST", "/v1/cameras/gate/reset").status == 200
+        listed = server.request("GET", "/v1/cameras").json["cameras"]
+        assert [each["camera"] for each in listed] == ["gate", "yard"]
+        assert server.request("GET", "/nowhere").status == 404
+        assert 'covshift_refused_total{status="404"} 1.0' in server.request("GET", "/metrics").body.decode()
+        assert server.request("GET", "/").status == 200
+        assert not ended
+    assert ended == ["webhook"]
 
 
 def test_the_front_and_two_replicas_answer_as_one_server(tmp_path, monkeypatch):

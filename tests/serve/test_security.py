@@ -18,6 +18,7 @@ from PIL import Image
 from serving import SIDE, Served, serving
 
 from covshift import Stream
+from covshift.serve.connections import Connection
 from covshift.serve.pictures import decode
 from covshift.serve.refusals import Refusal
 from covshift.serve.security import Rates
@@ -109,6 +110,8 @@ def test_other_hosts_websites_and_encodings_are_refused():
         assert server.request("GET", "/v2", headers={"Host": f"localhost:{server.port}"}).status == 200
         elsewhere = {"Origin": "https://evil.example"}
         assert server.request("POST", "/v1/cameras/a/reset", headers=elsewhere).status == 403
+        for strange in ("null", "http://[", "x", "http://" + "a" * 5000):
+            assert server.request("POST", "/v1/cameras/a/reset", headers={"Origin": strange}).status == 403
         here = {"Origin": f"http://127.0.0.1:{server.port}"}
         assert server.request("POST", "/v1/cameras/a/reset", headers=here).status == 404
         packed = server.request("POST", "/v2/models/model/infer", zlib.compress(b"{}"), {"Content-Encoding": "deflate"})
@@ -138,7 +141,7 @@ def test_limits_on_bodies_pictures_images_and_cameras():
 def test_a_body_in_chunks_has_a_limit_too():
     with (
         serving(Settings(limits=Limits(body=1000))) as server,
-        socket.create_connection(("127.0.0.1", server.port), 10) as client,
+        socket.create_connection(("127.0.0.1", server.port), 60) as client,
     ):
         client.sendall(b"POST /v1/images HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n")
         client.sendall(b"7d0\r\n" + b"x" * 2000 + b"\r\n")
@@ -154,6 +157,33 @@ def test_slow_clients_block_nobody_and_are_refused():
         assert all(b" 408 " in client.recv(100) for client in slow)
         for client in slow:
             client.close()
+
+
+def test_heads_that_are_too_long_or_never_end_are_refused(monkeypatch):
+    whole = b"GET /v2 HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    with serving() as server:
+
+        def connect() -> socket.socket:
+            return socket.create_connection(("127.0.0.1", server.port), 60)
+
+        with connect() as client:
+            client.sendall(whole[:-2] + b"X-A: " + b"a" * 66_000)
+            assert b" 400 " in client.recv(1000)
+        with connect() as client:
+            for parts in ([whole], [whole[:20], whole[20:]]):
+                for part in parts:
+                    client.sendall(part)
+                answer = client.recv(10_000)
+                while not answer.endswith(b"}"):
+                    answer += client.recv(10_000)
+                assert b" 200 " in answer
+            monkeypatch.setattr(Connection, "patience", 0.1)
+            client.sendall(whole[:20])
+            assert client.recv(1000) == b"", "half a head of a later request is not waited for"
+        for part in (b"", whole[:20]):
+            with connect() as client:
+                client.sendall(part)
+                assert client.recv(1000) == b""
 
 
 def test_pictures_are_classified_for_curl_and_browsers():
@@ -200,28 +230,33 @@ def test_bombs_are_refused_by_their_header():
 
 
 def test_rates_of_clients(monkeypatch):
-    now = 0.0
-    monkeypatch.setattr("covshift.serve.security.time", SimpleNamespace(monotonic=lambda: now))
+    now = [0.0]
+    monkeypatch.setattr("covshift.serve.security.time", SimpleNamespace(monotonic=lambda: now[0]))
     rates = Rates(1000)
     rates.spend("a", 2000)
     with pytest.raises(Refusal) as refused:
         rates.spend("a", 500)
     assert (refused.value.status, refused.value.retry) == (429, 1)
     rates.spend("b", 5000)  # larger than all that is allowed at once, and paid for afterwards
+    now[0] = 2.9
     with pytest.raises(Refusal):
         rates.spend("b", 1)
-    now = 0.7
-    rates.spend("a", 500)
-    with serving(Settings(limits=Limits(rate=1.0), delay=0)) as server:
-        assert [server.infer(X).status for _ in range(4)] == [200, 200, 429, 429]
-        now = 1.7
-        assert [server.infer(X).status for _ in range(2)] == [200, 429]
+    rates.spend("a", 2000)
+    now[0] = 3.1
+    rates.spend("b", 1)
+
+
+def test_a_client_above_its_rate_is_told_when_to_come_back():
+    with serving(Settings(limits=Limits(rate=0.01), delay=0)) as server:
+        answers = [server.infer(X) for _ in range(3)]
+        assert [answer.status for answer in answers] == [200, 429, 429]
+        assert 1 < int(answers[1].headers["retry-after"]) <= 100
 
 
 def test_a_full_queue_is_refused_with_a_time_to_retry():
     with serving(Settings(limits=Limits(queue=2), batch=1, delay=0)) as server:
         running, gate, answer = threading.Event(), threading.Event(), server.service.fleet.answer
-        server.service.fleet.answer = lambda batches: (running.set(), gate.wait(), answer(batches))[2]
+        server.service.fleet.answer = lambda batches: (running.set(), gate.wait(60), answer(batches))[2]
 
         def send(number: int) -> tuple[int, str | None]:
             got = server.infer(X, f"camera{number}")

@@ -17,7 +17,6 @@ from covshift.serve.alarms import Rules
 from covshift.serve.board import POINTS, Board, History
 from covshift.serve.demo import Demo, Scene, running
 from covshift.serve.events import Answered, Predicted
-from covshift.serve.run import _DRAIN
 from covshift.serve.settings import Settings
 from covshift.serve.watch import watch
 
@@ -126,9 +125,9 @@ def test_events_bring_all_cameras_then_what_changes_and_who_is_gone():
 def test_an_open_page_does_not_keep_the_server_from_stopping():
     with serving(extras=watched()) as served, events(served) as messages:
         next(messages)
-        began = time.monotonic()
         served.service.stopping.set()
-    assert time.monotonic() - began < _DRAIN  # for which it would wait for the page
+        for _ in messages:  # which end by themselves
+            pass
 
 
 @pytest.mark.parametrize("path", ["/metrics", "/v1/events"])

@@ -110,7 +110,16 @@ def command(
     metrics_cameras: Annotated[
         int, typer.Option(min=0, help="Cameras that have metrics of their own.", rich_help_panel=_WATCH)
     ] = 100,
-    threads: options.Threads = None,
+    threads: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            metavar="NUMBER",
+            help="Number of CPU threads of a forward pass.",
+            show_default="one for each core; one less if the model is small",
+            rich_help_panel=options.COMPUTING,
+        ),
+    ] = None,
     engine: Annotated[
         str,
         typer.Option(
@@ -134,14 +143,10 @@ def command(
     covshift serve --model builtin:resnet20 --engine ray --replicas 2
     """
     build, make_app, serve = _imported()
-    import torch
-
     from covshift.cli.serve_ray import serve_on_ray
     from covshift.cli.serve_watch import Watching
     from covshift.serve.settings import Limits, Settings
 
-    if threads is not None:
-        torch.set_num_threads(threads)
     limits = Limits(
         body=max_body << 20,
         pixels=max_pixels,
@@ -161,6 +166,7 @@ def command(
         token=_token(token_file, "COVSHIFT_TOKEN"),
         control=_token(control_token_file, "COVSHIFT_CONTROL_TOKEN"),
         hosts=hosts,
+        threads=threads,
         thumbnails=demo if pictures is None else pictures,
     )
     watching = Watching(alarm_shift, alarm_error, false_alarm_days, webhook, metrics_cameras)
@@ -172,7 +178,7 @@ def command(
 
     if engine == "ray" and not demo and model is not None:
         recipe: dict[str, Any] = {"model": model, "source": source, "policy": policy, "state": state}
-        recipe |= {"replicas": replicas, "predictor": given, "settings": settings, "threads": threads}
+        recipe |= {"replicas": replicas, "predictor": given, "settings": settings}
         serve_on_ray(recipe, watching, host, port, address, announce)
         return
     if engine != "local":

@@ -43,11 +43,8 @@ class Watching:
         from covshift.serve.webhook import Webhook
 
         rules = self._rules(service.predicts, otherwise)
-        if self.webhook is None:
-            return watch(service, rules, labelled=self.labelled)
-        webhook = Webhook(self.webhook, _webhook_token())
-        service.at_end.append(webhook.close)
-        return watch(service, rules, send=webhook.send, labelled=self.labelled)
+        webhook = None if self.webhook is None else Webhook(self.webhook, _webhook_token())
+        return watch(service, rules, webhook=webhook, labelled=self.labelled)
 
     def for_replicas(self, predicts: bool) -> "dict[str, Any]":
         """Return the fields of a `Recipe` that are about watching.

@@ -42,6 +42,7 @@ class Camera:
 
     def __init__(self, fleet: "Fleet") -> None:
         self._fleet = fleet
+        self._changing = threading.Lock()
         self.frozen = False
         self.memory = Memory(source=fleet.source)
         self.weights: Weights = {}
@@ -55,9 +56,7 @@ class Camera:
     @state.setter
     def state(self, state: Statistics) -> None:
         fleet = self._fleet
-        memory = resume_state(fleet.policy, state, fleet.places, fleet.fingerprint, fleet.source)
-        with fleet.lock:
-            self.memory, self.weights = memory, {}
+        self._replace(resume_state(fleet.policy, state, fleet.places, fleet.fingerprint, fleet.source))
 
     @property
     def health(self) -> Health:
@@ -75,16 +74,25 @@ class Camera:
 
     def reset(self) -> None:
         """Forget what was seen and return to the source statistics."""
-        with self._fleet.lock:
-            self.memory, self.weights = Memory(source=self._fleet.source), {}
+        self._replace(Memory(source=self._fleet.source))
+
+    def _replace(self, memory: Memory) -> None:
+        with self._changing:
+            self.memory, self.weights = memory, {}
+
+    def settle(self, before: Memory, after: Memory, weights: Weights) -> None:
+        """Remember what a pass has seen, unless the camera was reset or given a state since the pass began."""
+        with self._changing:
+            if self.memory is before:
+                self.memory, self.weights = before if self.frozen else after, weights
 
 
 class _Turn:
     """The part of one camera in a forward pass."""
 
-    def __init__(self, camera: Camera, fused: FusedPass | None, number: int) -> None:
+    def __init__(self, camera: Camera, memory: Memory, fused: FusedPass | None, number: int) -> None:
         self.camera = camera
-        self.current = Pass(camera.memory, None, None, fused, number)
+        self.current = Pass(memory, None, None, fused, number)
         self.error: CovshiftError | None = None
 
 
@@ -128,7 +136,7 @@ class Fleet(Mapping[str, Camera]):
         self.source = source
         self.places = find_places(self._module, anchors_of(source, self._module), layers, only)
         check_not_compiled(self._module)
-        self.lock = threading.RLock()
+        self._passing = threading.RLock()
         self._cameras: dict[str, Camera] = {}
         self._fused = Fused(self.places, policy, source.classes if source else None)
         self._turns: list[_Turn] = []
@@ -168,17 +176,15 @@ class Fleet(Mapping[str, Camera]):
     def add(self, name: str) -> Camera:
         """Return the camera of this name, which starts at the source statistics if it is new."""
         check_kind(name, str, "name", "the name of a camera")
-        with self.lock:
-            return self._cameras.setdefault(name, Camera(self))
+        return self._cameras.setdefault(name, Camera(self))
 
     def forget(self, name: str) -> None:
         """Remove a camera, with all that is remembered of it."""
-        with self.lock:
-            self._cameras.pop(name, None)
+        self._cameras.pop(name, None)
 
     def remove(self) -> None:
         """Take the hooks off the model, which is as it was; what cameras remember stays."""
-        with self.lock:
+        with self._passing:
             if self._handles:
                 give_back(self.places, [*self._handles, *self._shortcuts.values()])
             self._handles = []
@@ -206,12 +212,14 @@ class Fleet(Mapping[str, Camera]):
             the error instead; what the camera remembers is then as before, and no other camera is touched.
         """
         _check_batches(batches)
-        with self.lock, torch.inference_mode():
+        with self._passing, torch.inference_mode():
             if not self._handles:
                 raise CovshiftError("this fleet was removed from its model; make another one")
             cameras = [self.add(name) for name in batches]
-            self._pass = fused = self._fused.begin([camera.memory for camera in cameras])
-            self._turns = [_Turn(camera, fused, number) for number, camera in enumerate(cameras)]
+            memories = [camera.memory for camera in cameras]  # each may be replaced meanwhile, by a reset
+            self._pass = fused = self._fused.begin(memories)
+            both = zip(cameras, memories, strict=True)
+            self._turns = [_Turn(*each, fused, number) for number, each in enumerate(both)]
             self._sizes = tuple([len(images) for images in batches.values()])
             self._meter, self._thread = Meter(), threading.get_ident()
             try:
@@ -273,7 +281,7 @@ class Fleet(Mapping[str, Camera]):
         """Return the mean and variance to correct the rows of one camera by."""
         if turn.error is None:
             try:
-                target, weight = turn.current.learn(self.policy, place, x, turn.camera.memory)
+                target, weight = turn.current.learn(self.policy, place, x, turn.current.memory)
                 return place.mixed(target.mean, target.var, weight)
             except CovshiftError as error:
                 turn.error = error
@@ -285,12 +293,10 @@ class Fleet(Mapping[str, Camera]):
             if turn.error is None and (path := turn.current.broken()) is not None:
                 turn.error = not_finite(path)
         good = [(turn, part) for turn, part in zip(self._turns, logits, strict=True) if turn.error is None]
-        given = [(turn.camera.memory, _own(turn.current.all_seen()), part) for turn, part in good]
+        given = [(turn.current.memory, _own(turn.current.all_seen()), part) for turn, part in good]
         later = self.policy.commit_all(*zip(*given, strict=True)) if given else []
         for (turn, _), memory in zip(good, later, strict=True):
-            turn.camera.weights = turn.current.all_weights()
-            if not turn.camera.frozen:
-                turn.camera.memory = memory
+            turn.camera.settle(turn.current.memory, memory, turn.current.all_weights())
         return [turn.error or part for turn, part in zip(self._turns, logits, strict=True)]
 
 

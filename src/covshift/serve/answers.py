@@ -6,11 +6,11 @@ from typing import Any, cast
 
 from fastapi import Request, Response
 
+from covshift.serve.backend import Backend
 from covshift.serve.brief import Brief
 from covshift.serve.protocol import camera_name, to_json
 from covshift.serve.refusals import Refusal
 from covshift.serve.security import Rates, check_token
-from covshift.serve.service import Service
 
 STREAM_HEADER = "X-Stream-Id"
 """The header that names the camera of a request."""
@@ -41,9 +41,9 @@ def refuse(refusal: Refusal) -> Response:
     return json_answer({"error": str(refusal)}, refusal.status, headers)
 
 
-def service_of(request: Request) -> Service:
+def service_of(request: Request) -> Backend:
     """Return the service that answers a request."""
-    return cast(Service, request.app.state.service)
+    return cast(Backend, request.app.state.service)
 
 
 async def needs_inference(request: Request) -> None:

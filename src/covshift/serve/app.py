@@ -13,15 +13,15 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from covshift.serve import control, images, inference
 from covshift.serve.answers import json_answer, needs_inference, refuse
+from covshift.serve.backend import Backend
 from covshift.serve.refusals import Refusal
 from covshift.serve.security import Doorkeeper, Rates
-from covshift.serve.service import Service
 from covshift.support.errors import CovshiftError
 
 _log = logging.getLogger(__name__)
 
 
-def make_app(service: Service, extras: Sequence[APIRouter] = ()) -> FastAPI:
+def make_app(service: Backend, extras: Sequence[APIRouter] = ()) -> FastAPI:
     """Return the application that answers for a service.
 
     Args:

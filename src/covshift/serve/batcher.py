@@ -57,6 +57,7 @@ class Batcher(Generic[Result]):
         self._arrival = asyncio.Event()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="covshift-model")
         self._task: asyncio.Task[None] | None = None
+        self._stopping = False
 
     @property
     def waiting(self) -> int:
@@ -69,16 +70,21 @@ class Batcher(Generic[Result]):
 
     async def stop(self) -> None:
         """Run what still waits, and end."""
-        while self._jobs:
-            await asyncio.sleep(0.01)
+        self._stopping = True
+        self._arrival.set()
         if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+            await self._task
         self._thread.shutdown()
+
+    async def call(self, function: Callable[[], None]) -> None:
+        """Call a function in the thread that runs jobs."""
+        await asyncio.get_running_loop().run_in_executor(self._thread, function)
 
     async def submit(self, job: Job[Result]) -> Result:
         """Return the outcome of a job, after its forward pass."""
         images = len(job.images)
+        if self._stopping:
+            raise Busy("the server is shutting down; try again later")
         if self._waiting + images > self._queue and self._waiting:
             raise Busy(f"{self._waiting} images are waiting already; try again later")
         self._jobs.append(job)
@@ -89,7 +95,7 @@ class Batcher(Generic[Result]):
         return await job.future
 
     async def _loop(self) -> None:
-        while True:
+        while self._jobs or not self._stopping:
             await self._arrival.wait()
             if not self._jobs:
                 self._arrival.clear()

@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
 
 from covshift.core.fleet import Camera, Fleet
 from covshift.serve.events import Done, Predicted
@@ -32,9 +31,10 @@ class Brief:
 def brief_of(fleet: Fleet, camera: Camera) -> Brief:
     """Return what is done for a camera at the moment, and why."""
     memory, weights = camera.memory, camera.weights
-    tensors = [weight.flatten() for weight in weights.values() if isinstance(weight, Tensor)]
-    numbers = [weight for weight in weights.values() if not isinstance(weight, Tensor)]
-    trust = max([*numbers, *([float(torch.cat(tensors).max())] if tensors else [])], default=0.0)
+    # Compiled code weighs by numbers, and asking those for their type is quicker than asking tensors.
+    trust = max(
+        (each if type(each) is float else float(torch.as_tensor(each).max()) for each in weights.values()), default=0.0
+    )
     health = fleet.policy.judge(memory, {"all": trust} if weights else {}, {})
     frozen = "what this camera remembers is kept as it is, because somebody has frozen it"
     return Brief(

@@ -18,6 +18,8 @@ from covshift.serve.settings import Limits
 from covshift.serve.stores import Store, StoreError
 from covshift.support.errors import CovshiftError
 
+_LOADING = 64  # locks, each for a share of all names, so that their number does not grow
+
 
 @dataclass
 class _Resident:
@@ -49,7 +51,7 @@ class Cameras:
         self.limits = limits
         self._lock = threading.RLock()
         self._writing = threading.Lock()
-        self._loading: dict[str, threading.Lock] = {}
+        self._loading = [threading.Lock() for _ in range(_LOADING)]
         self._resident: OrderedDict[str, _Resident] = OrderedDict()
         self._known = set(store.names())
         self._gone: set[str] = set()
@@ -80,8 +82,7 @@ class Cameras:
         with self._lock:
             if name in self._resident:
                 return self._use(name)
-            loading = self._loading.setdefault(name, threading.Lock())
-        with loading:
+        with self._loading[hash(name) % _LOADING]:  # who comes second finds it in memory
             with self._lock:
                 if name in self._resident:
                     return self._use(name)
@@ -94,7 +95,6 @@ class Cameras:
                     unpack_camera(state, camera, self.fleet)
                 self._resident[name] = _Resident(camera)
                 self._known.add(name)
-                self._loading.pop(name, None)
                 return self._use(name)
 
     def _drop_if_taken(self, name: str) -> None:
@@ -152,7 +152,7 @@ class Cameras:
         """Have a camera forget what it has seen."""
         with self._existing(name) as camera:
             camera.reset()
-        self.touched([name])
+            self.touched([name])
 
     def freeze(self, name: str, frozen: bool = True) -> None:
         """Keep what a camera remembers as it is, or let it follow again."""
@@ -259,10 +259,10 @@ class Cameras:
             self.store.delete(gone - dirty.keys())
             with self._lock:
                 self._gone -= gone
-        except StoreError:
+        except BaseException:
             with self._lock:
-                for name, each in dirty.items():
-                    each.dirty = each.dirty or self._resident.get(name) is each
+                for each in self._resident.values():  # all, as a store that is back may have lost what it had
+                    each.dirty = True
             raise
         return len(dirty)
 

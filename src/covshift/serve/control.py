@@ -6,8 +6,8 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Path, Request, Response
 
 from covshift.serve.answers import REFUSED, described, json_answer, needs_control, service_of
+from covshift.serve.backend import Control
 from covshift.serve.brief import Brief
-from covshift.serve.cameras import Cameras
 from covshift.serve.protocol import camera_name
 from covshift.serve.refusals import Refusal
 from covshift.serve.security import read_body
@@ -24,7 +24,7 @@ _STATE: dict[str, Any] = {
 }
 
 
-def _cameras(request: Request) -> Cameras:
+def _cameras(request: Request) -> Control:
     return service_of(request).cameras
 
 

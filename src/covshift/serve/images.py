@@ -12,11 +12,11 @@ from starlette.datastructures import UploadFile
 from starlette.formparsers import MultiPartException, MultiPartParser
 
 from covshift.serve.answers import REFUSED, described, json_answer, needs_inference, service_of, spend, stream_of
+from covshift.serve.backend import Backend
 from covshift.serve.pictures import decode, thumbnail
 from covshift.serve.protocol import camera_name
 from covshift.serve.refusals import Refusal
 from covshift.serve.security import read_body
-from covshift.serve.service import Service
 
 router = APIRouter(prefix="/v1", tags=["Pictures"], responses=REFUSED)
 
@@ -80,7 +80,7 @@ async def _files(request: Request, body: bytes, most: int) -> list[bytes]:
     return files
 
 
-def _pixels(service: Service, files: list[bytes]) -> NDArray[np.uint8]:
+def _pixels(service: Backend, files: list[bytes]) -> NDArray[np.uint8]:
     """Return the pictures, resized and cropped for the model, NHWC."""
     most = service.settings.limits.pixels
     pixels = [service.preprocess.picture(decode(file, most)) for file in files]

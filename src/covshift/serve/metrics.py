@@ -20,9 +20,9 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from covshift.core.health import State
+from covshift.serve.backend import Backend
 from covshift.serve.board import Board, Seen
 from covshift.serve.events import Answered
-from covshift.serve.service import Service
 
 STATES = (*get_args(State), "frozen")
 """What can be done for a camera."""
@@ -44,7 +44,7 @@ class Metrics:
         labelled: the number of cameras that have metrics of their own.
     """
 
-    def __init__(self, service: Service, board: Board, labelled: int = LABELLED) -> None:
+    def __init__(self, service: Backend, board: Board, labelled: int = LABELLED) -> None:
         self._registry = registry = CollectorRegistry()
         self._images = Counter("covshift_images", "Images that were answered.", registry=registry)
         self._requests = Counter("covshift_requests", "Requests that were answered.", registry=registry)
@@ -85,7 +85,7 @@ class Metrics:
 class _Cameras(Collector):
     """Collects what is known of cameras at the moment of a scrape."""
 
-    def __init__(self, service: Service, board: Board, labelled: int) -> None:
+    def __init__(self, service: Backend, board: Board, labelled: int) -> None:
         self._service, self._board, self._most = service, board, labelled
         self._labelled: dict[str, None] = {}
 

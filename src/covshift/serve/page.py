@@ -14,12 +14,12 @@ from prometheus_client import CONTENT_TYPE_LATEST
 
 from covshift.serve.alarms import Kind
 from covshift.serve.answers import REFUSED, service_of
+from covshift.serve.backend import Backend
 from covshift.serve.board import Board, Seen
 from covshift.serve.metrics import Metrics
 from covshift.serve.protocol import to_json
 from covshift.serve.refusals import Busy
 from covshift.serve.security import check_token
-from covshift.serve.service import Service
 
 VIEWERS = 32
 """Number of open pages, at most."""
@@ -37,7 +37,7 @@ async def needs_view(request: Request) -> None:
         check_token(request, settings.token, settings.control)
 
 
-def make_router(service: Service, board: Board, metrics: Metrics, limits: Mapping[Kind, float]) -> APIRouter:
+def make_router(service: Backend, board: Board, metrics: Metrics, limits: Mapping[Kind, float]) -> APIRouter:
     """Return the routes of the live page and of metrics.
 
     Args:
@@ -89,7 +89,7 @@ def _file(name: str, kind: str) -> Response:
     return Response((_FILES / name).read_bytes(), media_type=kind)
 
 
-async def _messages(service: Service, board: Board, limits: Mapping[Kind, float]) -> AsyncIterator[bytes]:
+async def _messages(service: Backend, board: Board, limits: Mapping[Kind, float]) -> AsyncIterator[bytes]:
     """Yield all cameras with their histories, and from then on those that have changed.
 
     Nothing waits for a slow page: it is told less often, and then the last of each camera.
@@ -114,7 +114,7 @@ async def _messages(service: Service, board: Board, limits: Mapping[Kind, float]
             yield b": alive\n\n"
 
 
-async def _all(service: Service, board: Board) -> AsyncIterator[bytes]:
+async def _all(service: Backend, board: Board) -> AsyncIterator[bytes]:
     """Yield all cameras: those on the board with their histories, then those that have not been seen yet."""
     listed = list(await asyncio.to_thread(service.cameras.listed))
     board.keep(service.cameras.__contains__)

@@ -1,7 +1,6 @@
 """Pictures as clients send them: JPEG or PNG, decoded within limits, and as small ones for the live page."""
 
 import io
-import warnings
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,15 +21,13 @@ def decode(content: bytes, most: int) -> Image.Image:
         most: the number of pixels that are allowed; the header is read before anything is decoded.
     """
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", Image.DecompressionBombWarning)
-            with Image.open(io.BytesIO(content), formats=FORMATS) as picture:
-                if picture.width * picture.height > most:
-                    raise TooLarge(f"expected a picture of at most {most} pixels")
-                return rgb(picture)
+        with Image.open(io.BytesIO(content), formats=FORMATS) as picture:
+            if picture.width * picture.height > most:
+                raise TooLarge(f"expected a picture of at most {most} pixels")
+            return rgb(picture)
     except Refusal:
         raise
-    except Image.DecompressionBombError as error:
+    except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:  # far above what Pillow has seen
         raise TooLarge(f"expected a picture of at most {most} pixels") from error
     except Exception as error:  # a damaged or malicious file can make a decoder raise anything
         raise Refusal("expected a whole JPEG or PNG picture; this one cannot be decoded") from error

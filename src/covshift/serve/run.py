@@ -9,18 +9,19 @@ from types import FrameType
 import uvicorn
 from fastapi import FastAPI
 
-from covshift.serve.service import Service
+from covshift.serve.backend import Backend
+from covshift.serve.connections import MOST, Connection, allow_connections
 from covshift.support.allocator import keep_freed_memory
 from covshift.support.errors import CovshiftError
 
-_SWITCH = 5e-4  # seconds that a thread keeps the interpreter while another one waits for it
+_SWITCH = 2e-5  # seconds that a thread keeps the interpreter while another one waits for it
 _DRAIN = 20  # seconds for requests that are being answered when the server is told to stop
 
 
 class Server(uvicorn.Server):
     """A server that tells its service at once when it is to stop, so that streams of events end."""
 
-    def __init__(self, config: uvicorn.Config, service: Service) -> None:
+    def __init__(self, config: uvicorn.Config, service: Backend) -> None:
         super().__init__(config)
         self._service = service
 
@@ -43,8 +44,9 @@ def serve(
         port: the port; 0 for any that is free.
         announce: called with the address of the server before it starts.
     """
-    service: Service = app.state.service
+    service: Backend = app.state.service
     keep_freed_memory()
+    allow_connections()
     # The thread of the model needs the interpreter for moments only, and would wait this long for each of them.
     sys.setswitchinterval(_SWITCH)
     listener = _bind(host, port)
@@ -59,12 +61,13 @@ def config_of(app: FastAPI) -> uvicorn.Config:
     return uvicorn.Config(
         app,
         port=0,
+        http=Connection,
+        ws="none",
         log_level="warning",
         server_header=False,
         timeout_keep_alive=30,
         timeout_graceful_shutdown=_DRAIN,
-        limit_concurrency=4096,
-        h11_max_incomplete_event_size=64 << 10,
+        limit_concurrency=MOST,
     )
 
 

@@ -3,13 +3,12 @@
 import asyncio
 import itertools
 import time
-from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from covshift.core.fleet import Camera, Fleet
@@ -17,31 +16,25 @@ from covshift.core.policies import Policy
 from covshift.core.source import Source
 from covshift.models.base import Model
 from covshift.models.preprocess import Preprocess
+from covshift.serve.backend import Backend, Outcome
 from covshift.serve.batcher import Batcher, Job
-from covshift.serve.brief import Brief, brief_of
+from covshift.serve.brief import brief_of
 from covshift.serve.cameras import Cameras
-from covshift.serve.events import Answered, Feed, Predicted
+from covshift.serve.events import Answered, Predicted
 from covshift.serve.refusals import Refusal
 from covshift.serve.settings import Settings
 from covshift.serve.stores import Store
 from covshift.serve.writer import Writer
+from covshift.support.device import cores
 from covshift.support.errors import CovshiftError
+
+_SMALL = 0.004  # seconds of a forward pass for each image, below which HTTP takes a considerable part of the time
 
 Predict = Callable[[Camera, Tensor], Predicted | None]
 """Predicts the error on the images of a camera from what it remembers and from its last logits."""
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """The logits of one request, what was done for its camera, and the event that tells of it."""
-
-    logits: NDArray[np.float32]
-    brief: Brief
-    reset: bool
-    event: Answered | None = None
-
-
-class Service:
+class Service(Backend):
     """Answers requests of many cameras with one model.
 
     Args:
@@ -51,10 +44,6 @@ class Service:
         settings: how requests are batched, and what is refused.
         source: what clean images look like inside of the model.
         predict: predicts the error on the images of a camera; None if nothing can be said about it.
-
-    Attributes:
-        refused: the number of requests that were refused, by status.
-        at_end: what is called when the service has stopped, in a thread of its own, such as `Webhook.close`.
     """
 
     def __init__(
@@ -67,21 +56,26 @@ class Service:
         source: Source | None = None,
         predict: Predict | None = None,
     ) -> None:
+        super().__init__(settings, predicts=predict is not None)
         self.model = model
-        self.classes, self._side = model.classes, model.side  # asked for while the model can still be called
+        self._classes, self._side = model.classes, model.side  # asked for while the model can still be called
         self.fleet = fleet = Fleet(model, policy, source=source)
-        self.settings = settings
-        self.cameras = Cameras(fleet, store, settings.limits)
-        self.feed = Feed()
-        self.writer = Writer(self.cameras)
-        self.refused: Counter[int] = Counter()
-        self.at_end: list[Callable[[], object]] = []
-        self.ready = False
-        self.stopping = asyncio.Event()
+        self._cameras = Cameras(fleet, store, settings.limits)
+        self.writer = Writer(self._cameras)
         self._store = store
         self._predict = predict
         self._batcher: Batcher[Outcome] = Batcher(self._run, settings.batch, settings.delay, settings.limits.queue)
         self._numbers = itertools.count()
+
+    @property
+    def cameras(self) -> Cameras:
+        """The cameras in memory and in the store."""
+        return self._cameras
+
+    @property
+    def classes(self) -> int:
+        """The number of classes of the model."""
+        return self._classes
 
     @property
     def sample(self) -> tuple[int, int | None, int | None]:
@@ -98,27 +92,28 @@ class Service:
         """The number of images that wait for a forward pass."""
         return self._batcher.waiting
 
-    @property
-    def predicts(self) -> bool:
-        """Whether errors are predicted."""
-        return self._predict is not None
-
     async def start(self) -> None:
         """Warm up the model, then begin to answer."""
         self._batcher.start()
         self.writer.start()
-        for images in {1, self.settings.batch}:
-            await self._answer(Job(self._nameless(), torch.zeros(images, 3, self._side, self._side)))
+        if self.settings.threads is not None:
+            await self._batcher.call(partial(torch.set_num_threads, self.settings.threads))
+        for images in (1, self.settings.batch):
+            await self._warm_up(images)
+        if self.settings.threads is None and await self._warm_up(self.settings.batch) < _SMALL * self.settings.batch:
+            await self._batcher.call(_leave_a_core)
         self.ready = True
 
-    async def stop(self) -> None:
+    async def _warm_up(self, images: int) -> float:
+        """Run the model once, and return how long that took, in seconds."""
+        job: Job[Outcome] = Job(self._nameless(), torch.zeros(images, 3, self._side, self._side))
+        await self._answer(job)
+        return time.perf_counter() - job.began
+
+    async def finish(self) -> None:
         """Answer what still waits, save all cameras, and release the store."""
-        self.ready = False
-        self.stopping.set()
         await self._batcher.stop()
         await asyncio.to_thread(self.writer.stop)
-        for end in self.at_end:
-            await asyncio.to_thread(end)
         self._store.close()
         self.fleet.remove()
 
@@ -131,15 +126,7 @@ class Service:
         end: bool = False,
         thumbnail: bytes | None = None,
     ) -> Outcome:
-        """Return the logits for images of a camera, and what was done for it.
-
-        Args:
-            images: the model's input.
-            camera: the name of the camera; None for images that belong to none: a camera that is forgotten at once.
-            start: whether the camera starts anew with these images.
-            end: whether the camera is forgotten after them.
-            thumbnail: a small JPEG of the last image, for the events.
-        """
+        """Return the logits for images of a camera, and what was done for it; the arguments are those of `Backend`."""
         name = self._nameless() if camera is None else camera
         job: Job[Outcome] = Job(name, images, start)
         if camera is None:
@@ -171,16 +158,16 @@ class Service:
 
     def _run(self, jobs: Sequence[Job[Outcome]]) -> list[Outcome | Exception]:
         """Answer jobs of different cameras in one forward pass."""
-        for job in jobs:
-            if job.start and job.camera in self.fleet:
-                self.fleet[job.camera].reset()
+        cameras = [self.fleet.add(job.camera) for job in jobs]
+        for job, camera in zip(jobs, cameras, strict=True):
+            if job.start:
+                camera.reset()
         answers = self.fleet.answer({job.camera: job.images for job in jobs})
-        return [self._outcome(job, answers[job.camera]) for job in jobs]
+        return [self._outcome(*each) for each in zip(jobs, cameras, answers.values(), strict=True)]
 
-    def _outcome(self, job: Job[Outcome], answer: Tensor | CovshiftError) -> Outcome | Exception:
+    def _outcome(self, job: Job[Outcome], camera: Camera, answer: Tensor | CovshiftError) -> Outcome | Exception:
         if isinstance(answer, CovshiftError):
             return Refusal(str(answer))
-        camera = self.fleet[job.camera]
         brief = brief_of(self.fleet, camera)
         if self._predict is not None:
             brief = replace(brief, predicted=self._predict(camera, answer))
@@ -188,6 +175,15 @@ class Service:
         if not np.isfinite(logits).all():
             return Refusal("the model's answer to these images is not finite; check them")
         return Outcome(logits, brief, job.start or brief.done == "reset")
+
+
+def _leave_a_core() -> None:
+    """Have the threads of this one's operations leave a core for the rest of the server, if they would use all.
+
+    Each of them waits for all others at the end of every layer, also for one that has to wait for its core.
+    """
+    if torch.get_num_threads() >= cores() > 1:
+        torch.set_num_threads(cores() - 1)
 
 
 def _event(camera: str, job: Job[Outcome], outcome: Outcome, thumbnail: bytes | None) -> Answered:

@@ -57,6 +57,7 @@ class Settings:
         token: the bearer token for inference; None if anybody may.
         control: the bearer token for the control of cameras; None for the one for inference.
         hosts: the names by which the server may be called; None for any.
+        threads: CPU threads of a forward pass; None for all cores, but one for HTTP if the model is small.
         thumbnails: whether the last picture of each camera is kept, for the live page.
     """
 
@@ -67,6 +68,7 @@ class Settings:
     token: str | None = field(default=None, repr=False)
     control: str | None = field(default=None, repr=False)
     hosts: tuple[str, ...] | None = ("127.0.0.1", "localhost", "[::1]")
+    threads: int | None = None
     thumbnails: bool = False
 
     def __post_init__(self) -> None:

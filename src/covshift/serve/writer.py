@@ -38,13 +38,15 @@ class Writer:
         """Write what has changed for the last time, and end the thread."""
         self._stop.set()
         self._thread.join()
+        if self.failing:
+            _log.error("the server stops while cameras cannot be written; what they saw since the last write is lost")
 
     def write(self) -> None:
         """Write what has changed, then drop idle cameras from memory."""
         try:
             self._cameras.flush()
             if self.failing:
-                _log.warning("the store of cameras is back; nothing was lost")
+                _log.warning("the store of cameras is back, and has all that is in memory")
             self.failing = False
         except StoreError as error:
             if not self.failing:

@@ -7,7 +7,7 @@ import socket
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any, cast, get_type_hints
+from typing import Any, get_type_hints
 
 from fastapi import FastAPI
 from pydantic import TypeAdapter, ValidationError
@@ -18,7 +18,6 @@ from ray.serve.exceptions import DeploymentUnavailableError
 from covshift.serve.app import make_app
 from covshift.serve.replicas.front import Front
 from covshift.serve.replicas.replica import Recipe, Replica
-from covshift.serve.service import Service
 from covshift.serve.watch import watch
 from covshift.serve.webhook import Webhook
 from covshift.support.errors import CovshiftError, unknown
@@ -94,9 +93,9 @@ def _make_front(recipe: Recipe, names: list[str]) -> FastAPI:
     async def ask(replica: str, method: str, *arguments: Any) -> Any:
         return await getattr(handles[replica], method).remote(*arguments)
 
-    front = cast(Service, Front(recipe.settings, names, ask, _LOST, predicts=recipe.predictor is not None))
-    send = None if recipe.webhook is None else Webhook(recipe.webhook, recipe.webhook_token).send
-    return make_app(front, [watch(front, recipe.rules, send=send, labelled=recipe.labelled)])
+    front = Front(recipe.settings, names, ask, _LOST, predicts=recipe.predictor is not None)
+    webhook = None if recipe.webhook is None else Webhook(recipe.webhook, recipe.webhook_token)
+    return make_app(front, [watch(front, recipe.rules, webhook=webhook, labelled=recipe.labelled)])
 
 
 def _free_port(host: str) -> int:

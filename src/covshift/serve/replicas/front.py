@@ -9,19 +9,18 @@ from typing import Any, TypeVar
 from torch import Tensor
 
 from covshift.models.preprocess import Preprocess
+from covshift.serve.backend import Backend, Outcome
 from covshift.serve.brief import Brief
-from covshift.serve.events import Feed
 from covshift.serve.replicas.placing import Ask, Placing
 from covshift.serve.replicas.replica import Known
-from covshift.serve.service import Outcome
 from covshift.serve.settings import Settings
 from covshift.support.errors import CovshiftError
 
 Result = TypeVar("Result")
 
 
-class Front:
-    """Has requests answered by the replicas of their cameras; does what `Service` does for the routes.
+class Front(Backend):
+    """Has requests answered by the replicas of their cameras.
 
     Args:
         settings: how requests are batched, and what is refused; limits on what waits or is in memory are for each
@@ -41,12 +40,9 @@ class Front:
         *,
         predicts: bool = False,
     ) -> None:
-        self.settings, self.predicts = settings, predicts
-        self.feed = Feed()
-        self.ready = False
-        self.stopping = asyncio.Event()
+        super().__init__(settings, predicts=predicts)
         self.placing = Placing(replicas, ask, lost, 2 * settings.limits.cameras)
-        self.cameras = RemoteCameras(self.placing)
+        self._cameras = RemoteCameras(self.placing)
         self._known: Known | None = None
 
     async def start(self) -> None:
@@ -58,11 +54,14 @@ class Front:
         self.cameras.start(self._known.names)
         self.ready = True
 
-    async def stop(self) -> None:
+    async def finish(self) -> None:
         """End; the replicas save their cameras by themselves."""
-        self.ready = False
-        self.stopping.set()
         await self.placing.stop()
+
+    @property
+    def cameras(self) -> "RemoteCameras":
+        """The cameras of all replicas."""
+        return self._cameras
 
     @property
     def sample(self) -> tuple[int, int | None, int | None]:
@@ -98,7 +97,7 @@ class Front:
         end: bool = False,
         thumbnail: bytes | None = None,
     ) -> Outcome:
-        """Return the logits for images of a camera, and what was done for it; the arguments are those of `Service`."""
+        """Return the logits for images of a camera, and what was done for it; the arguments are those of `Backend`."""
         began = time.perf_counter()
         outcome: Outcome = _unless_refused(
             await self.placing.call(camera, "answer", images.numpy(), camera, start, end)

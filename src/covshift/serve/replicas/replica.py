@@ -9,10 +9,10 @@ from numpy.typing import NDArray
 
 from covshift.models.preprocess import Preprocess
 from covshift.serve.alarms import Rules
+from covshift.serve.backend import Outcome
 from covshift.serve.build import build
 from covshift.serve.metrics import LABELLED
 from covshift.serve.replicas.placing import Counts
-from covshift.serve.service import Outcome
 from covshift.serve.settings import Settings
 from covshift.support.errors import CovshiftError
 
@@ -33,7 +33,6 @@ class Recipe:
         webhook: the address that alarms are sent to; None for none.
         webhook_token: the bearer token that goes along.
         labelled: the number of cameras that have metrics of their own.
-        threads: the number of CPU threads of each replica; None for what Ray gives it.
     """
 
     model: str
@@ -47,7 +46,6 @@ class Recipe:
     webhook: str | None = None
     webhook_token: str | None = field(default=None, repr=False)
     labelled: int = LABELLED
-    threads: int | None = None
 
     def __post_init__(self) -> None:
         if self.replicas < 1:
@@ -74,8 +72,6 @@ class Replica:
 
     async def start(self, recipe: Recipe) -> None:
         """Open the model and the store, and warm up."""
-        if recipe.threads is not None:
-            torch.set_num_threads(recipe.threads)
         options: dict[str, Any] = {"source": recipe.source, "policy": recipe.policy, "predictor": recipe.predictor}
         options |= {"state": recipe.state, "shared": True}
         self._service = await asyncio.to_thread(build, recipe.model, recipe.settings, **options)

@@ -1,17 +1,22 @@
 """States of cameras in Redis, which the replicas of a server share."""
 
+import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 
 from covshift.serve.stores.base import StoreError
 
 _PATIENCE = 2.0  # seconds
 
-# Writes or removes those cameras only whose owner is the first argument, in one step.
+# Writes or removes those cameras only whose owner is the first argument, in one step. One without an owner, which a
+# Redis that has lost its data knows nothing of, gets this one.
 _OWNED = """
 for i = 3, #ARGV, ARGV[2] + 1 do
+    redis.call('HSETNX', KEYS[2], ARGV[i], ARGV[1])
     if redis.call('HGET', KEYS[2], ARGV[i]) == ARGV[1] then
         if ARGV[2] == '1' then redis.call('HSET', KEYS[1], ARGV[i], ARGV[i + 1])
         else redis.call('HDEL', KEYS[1], ARGV[i]) end
@@ -23,6 +28,9 @@ end
 class RedisStore:
     """States in a hash of Redis, one for each model.
 
+    A Redis that comes back without its data, as one that keeps them in memory only, is noticed by a mark that this
+    server has left there: the next write is then an error, after which a server writes all that it has in memory.
+
     Args:
         url: where Redis is, such as redis://localhost:6379/0.
         scope: what identifies the model and its policy.
@@ -32,10 +40,16 @@ class RedisStore:
     def __init__(self, url: str, scope: str, owner: str | None = None) -> None:
         self._key, self._owner = f"covshift:{scope}", owner
         self.shared = owner is not None
-        self._owners = f"{self._key}:owners"
+        self._owners, self._marks, self._mark = f"{self._key}:owners", f"{self._key}:servers", uuid.uuid4().hex
+        connecting = {} if url.startswith("unix://") else {"socket_connect_timeout": _PATIENCE}
         with _reported():
-            self._client = redis.Redis.from_url(url, socket_timeout=_PATIENCE, socket_connect_timeout=_PATIENCE)
-            self._client.ping()
+            self._client = redis.Redis.from_url(
+                url,
+                socket_timeout=_PATIENCE,
+                **connecting,
+                retry=Retry(NoBackoff(), 1),  # at once, on a new connection; a server tries again by itself later
+            )
+            self._leave_mark()
 
     def claim(self, name: str) -> None:
         """Take a camera over from the server that had it."""
@@ -49,7 +63,7 @@ class RedisStore:
             return True
         with _reported():
             owner: bytes | None = self._client.hget(self._owners, name)
-            return owner is not None and owner.decode() == self._owner
+            return owner is None or owner.decode() == self._owner
 
     def names(self) -> list[str]:
         """Return the names of all cameras."""
@@ -67,6 +81,8 @@ class RedisStore:
         if not states:
             return
         with _reported():
+            if self._leave_mark():
+                raise StoreError("Redis has lost its data")
             if self._owner is None:
                 self._client.hset(self._key, mapping=dict(states))
             else:
@@ -87,8 +103,14 @@ class RedisStore:
         """Change the cameras of this server; `fields` are their names, each with so many values after it."""
         self._client.eval(_OWNED, 2, self._key, self._owners, self._owner, values, *fields)
 
+    def _leave_mark(self) -> bool:
+        """Mark that this server is here, and return whether it had not been marked before."""
+        return bool(self._client.hsetnx(self._marks, self._mark, 1))
+
     def close(self) -> None:
-        """Close the connections."""
+        """Remove the mark, and close the connections."""
+        with suppress(redis.RedisError, OSError):
+            self._client.hdel(self._marks, self._mark)
         self._client.close()
 
 

@@ -1,0 +1,66 @@
+"""The batcher: what waits is answered before it stops, and nothing is left hanging."""
+
+import asyncio
+import threading
+from collections.abc import Sequence
+
+import pytest
+import torch
+
+from covshift.serve.batcher import Batcher, Job
+from covshift.serve.refusals import Busy
+
+
+def job(camera: str) -> Job[str]:
+    return Job(camera, torch.zeros(1, 3, 2, 2))
+
+
+def test_stopping_answers_what_waits_and_what_is_in_a_pass_and_refuses_the_rest():
+    begun, go_on = threading.Event(), threading.Event()
+
+    def run(jobs: Sequence[Job[str]]) -> list[str]:
+        begun.set()
+        go_on.wait(60)
+        return [each.camera for each in jobs]
+
+    async def scenario() -> None:
+        batcher: Batcher[str] = Batcher(run, size=1, delay=0.0, queue=10)
+        batcher.start()
+        answers = [asyncio.ensure_future(batcher.submit(job(name))) for name in ("in the pass", "waiting")]
+        await asyncio.to_thread(begun.wait, 60)
+        stopping = asyncio.ensure_future(batcher.stop())
+        await asyncio.sleep(0.05)
+        with pytest.raises(Busy, match="shutting down"):
+            await batcher.submit(job("late"))
+        go_on.set()
+        await stopping
+        assert await asyncio.gather(*answers) == ["in the pass", "waiting"]
+
+    asyncio.run(asyncio.wait_for(scenario(), 60))
+
+
+def test_stopping_an_idle_batcher_ends_at_once():
+    async def scenario() -> None:
+        batcher: Batcher[str] = Batcher(lambda jobs: [each.camera for each in jobs], size=4, delay=0.0, queue=10)
+        batcher.start()
+        assert await batcher.submit(job("gate")) == "gate"
+        await batcher.stop()
+
+    asyncio.run(asyncio.wait_for(scenario(), 60))
+
+
+def test_an_error_of_a_pass_is_raised_to_its_jobs_and_the_next_pass_runs():
+    def run(jobs: Sequence[Job[str]]) -> list[str]:
+        if jobs[0].camera == "bad":
+            raise RuntimeError("broken")
+        return [each.camera for each in jobs]
+
+    async def scenario() -> None:
+        batcher: Batcher[str] = Batcher(run, size=4, delay=0.0, queue=10)
+        batcher.start()
+        with pytest.raises(RuntimeError, match="broken"):
+            await batcher.submit(job("bad"))
+        assert await batcher.submit(job("good")) == "good"
+        await batcher.stop()
+
+    asyncio.run(asyncio.wait_for(scenario(), 60))
