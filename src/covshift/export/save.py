@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from covshift.core.finding import norm_modules
 from covshift.core.identity import digest, fingerprint
+from covshift.core.places import holds_statistics
 from covshift.core.statistics import Statistics, check_prior
 from covshift.core.wrappers import AnyModel, unwrap
 from covshift.export.deployed import Deployed, Frame, PixelInput
@@ -108,6 +109,11 @@ def save(
     module = copy.deepcopy(unwrap(model)).cpu()
     if module.training:
         raise CovshiftError("the model is in training mode; call model.eval() first")
+    if form in ("swappable", "adaptive") and not any(map(holds_statistics, module.modules())):
+        raise CovshiftError(
+            f"expected a model whose layers hold statistics with `{form}=True`, got {type(module).__name__}, whose "
+            "layers hold none; export it without"
+        )
     if patch is not None:
         given = Statistics.load(patch) if isinstance(patch, str | os.PathLike) else patch
         if not callable(getattr(given, "apply", None)):
