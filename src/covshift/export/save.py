@@ -106,6 +106,23 @@ def save(
         need_all()  # before anything that takes long
     if preprocess is not None:
         check_kind(preprocess, Preprocess, "preprocess", "a Preprocess")
+    module = _prepared(model, patch, form)
+    notes = _notes(model, module)
+    if kind == "safetensors":
+        content, difference = _state_file(module, notes)
+    else:
+        chosen = model.preprocess if preprocess is None and isinstance(model, Model) else preprocess
+        side = _side(model, chosen, size)
+        taken = Frame(*frame) if frame is not None else Frame(side, side)
+        pixels = _pixels(chosen, taken, module) if with_preprocess else None
+        content, difference = _graph_file(Deployed(module, pixels).eval(), taken, form, n_prior, notes)
+    with replacing(target) as part:
+        part.write_bytes(content)
+    return Exported(str(target), kind, len(content), difference)  # type: ignore[arg-type]
+
+
+def _prepared(model: AnyModel, patch: Patch | str | os.PathLike[str] | None, form: Form | None) -> nn.Module:
+    """Return a copy of a model on the CPU, with its patch, or raise a `CovshiftError` if it cannot be exported."""
     module = copy.deepcopy(unwrap(model)).cpu()
     if module.training:
         raise CovshiftError("the model is in training mode; call model.eval() first")
@@ -119,18 +136,7 @@ def save(
         if not callable(getattr(given, "apply", None)):
             raise CovshiftError(f"expected patch to be statistics, or the file that they are in, got {brief(patch)}")
         given.apply(module)
-    notes = _notes(model, module)
-    if kind == "safetensors":
-        content, difference = _state_file(module, notes)
-    else:
-        chosen = model.preprocess if preprocess is None and isinstance(model, Model) else preprocess
-        side = _side(model, chosen, size)
-        taken = Frame(*frame) if frame is not None else Frame(side, side)
-        pixels = _pixels(chosen, taken, module) if with_preprocess else None
-        content, difference = _graph_file(Deployed(module, pixels).eval(), taken, form, n_prior, notes)
-    with replacing(target) as part:
-        part.write_bytes(content)
-    return Exported(str(target), kind, len(content), difference)  # type: ignore[arg-type]
+    return module
 
 
 def _form(kind: str, swappable: bool, adaptive: bool) -> Form | None:

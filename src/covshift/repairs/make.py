@@ -1,7 +1,7 @@
 """`repair`: look at images of a new domain, say whether adapting to them is right, and if so do it for good."""
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -105,24 +105,14 @@ def repair(
     among = target.among if isinstance(target, Data) else None
     some = spread(batches, _MOST_EXACT)
     answers = look_at(model, some, learned)
-    class_names = _class_names(answers.half.shape[1], source, target)
-    usual = None if known is None else known.usual
-    seen, half = answers
-    if among is not None:
-        seen, half = seen.among(among), select(half, among)
-        usual = None if usual is None else usual[list(among)]
-    forecast = None if learned is None else learned.predict_observed(seen)
-    clean = 0.0 if learned is None else learned.conditions[0].plain
-    verdict = judge(seen, half, forecast, clean=clean, usual=usual)
-    exact = some is batches and len(seen.plain) <= _MOST_EXACT
+    seen, half, forecast, verdict = _judge(answers, learned, among)
+    exact = some is batches and len(half) <= _MOST_EXACT
     anchor = None if learned is None else learned.source
     prior: Prior = "auto" if exact and anchor is not None and anchor.spread else 0
     layers = _first_half(model, anchor) if verdict.uneven else None
     patch = None
     if verdict.good or force:
         patch = estimate(model, batches, source=anchor, exact=exact, prior=prior, layers=layers, progress=progress)
-    after = answers.half if verdict.uneven else answers.seen.adapted
-    samples = take_samples(model, some, answers.seen.plain, after, among)
     card = Card.of(
         verdict=verdict,
         seen=seen,
@@ -137,7 +127,39 @@ def repair(
         method=_method(exact, prior, verdict.uneven),
         forced=force and not verdict.good,
     )
-    return Repair(verdict, patch, forecast, card, samples, model, class_names)
+    after = answers.half if verdict.uneven else answers.seen.adapted
+    samples = take_samples(model, some, answers.seen.plain, after, among)
+    return Repair(verdict, patch, forecast, card, samples, model, _class_names(after.shape[1], source, target))
+
+
+class Answers(NamedTuple):
+    """What a model answers to some images: as it is, adapted, and with the first half of its layers adapted."""
+
+    seen: Observation
+    half: Tensor
+
+
+class Judged(NamedTuple):
+    """Answers among the classes that the images can be of, the errors that are predicted from them, and the verdict."""
+
+    seen: Observation
+    half: Tensor
+    forecast: Forecast | None
+    verdict: Verdict
+
+
+def _judge(answers: Answers, learned: Predictor | None, among: Sequence[int] | None) -> Judged:
+    """Return the verdict on some answers, and what it rests on."""
+    seen, half = answers
+    if among is not None:
+        seen, half = seen.among(among), select(half, among)
+    if learned is None:
+        return Judged(seen, half, None, judge(seen, half))
+    forecast = learned.predict_observed(seen)
+    usual = None if learned.knowledge is None else learned.knowledge.usual
+    if usual is not None and among is not None:
+        usual = usual[list(among)]
+    return Judged(seen, half, forecast, judge(seen, half, forecast, clean=learned.conditions[0].plain, usual=usual))
 
 
 def _method(exact: bool, prior: Prior, uneven: bool) -> str:
@@ -151,13 +173,6 @@ def _class_names(classes: int, *data: object) -> tuple[str, ...]:
     """Return the names of the model's classes by the first data that have as many of them, and names."""
     labelled = [each for each in data if isinstance(each, Data) and each.labelled]
     return next((each.class_names for each in labelled if each.class_names and each.classes == classes), ())
-
-
-class Answers(NamedTuple):
-    """What a model answers to some images: as it is, adapted, and with the first half of its layers adapted."""
-
-    seen: Observation
-    half: Tensor
 
 
 def look_at(model: AnyModel, batches: Iterable[Any], learned: Predictor | None) -> Answers:
