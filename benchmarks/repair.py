@@ -14,7 +14,7 @@ from covshift.repairs.verdict import effective_classes, judge
 from covshift.shift.forecast.observe import Batches
 
 CONDITIONS = ("clean/0", "fog/4", "contrast/5", "gaussian_noise/5", "pixelate/5", "jpeg_compression/3")
-MIXES = (10, 2, 1)
+MIXES = (10, 5, 2, 1)
 """Numbers of classes that the images are of."""
 
 
@@ -39,7 +39,9 @@ def main(uri: str, images: int, seed: int) -> None:
                 f"{effective_classes(logits):.1f} ({(logits.argmax(1) != truth).double().mean():.0%})"
                 for logits in (seen.plain, half, seen.adapted)
             ]
-            print("|", " | ".join([condition, str(classes), *cells, judge(seen, half).word]), "|", flush=True)
+            verdict = judge(seen, half)
+            word = verdict.word + (", first half" if verdict.good and verdict.uneven else "")
+            print("|", " | ".join([condition, str(classes), *cells, word]), "|", flush=True)
 
 
 if __name__ == "__main__":

@@ -287,6 +287,7 @@ class Choosy(torch.nn.Module):
         (lambda: Unusual().eval(), "net.onnx", {"size": 12}, "the operator prims.bessel_j0"),
         (lambda: Choosy().eval(), "net.onnx", {"size": 12}, "torch.export cannot make a graph of Choosy"),
         (lambda: Doubled().eval(), "net.onnx", {"size": 12, "adaptive": True}, "got 'norm' several times"),
+        (lambda: Choosy().eval(), "net.onnx", {"size": 12, "adaptive": True}, "layers hold none; export it without"),
         (lambda: Choosy().eval(), "net.onnx", {"size": 0}, "expected size to be a number of pixels from 1, got 0"),
     ],
 )

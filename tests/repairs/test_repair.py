@@ -15,7 +15,9 @@ from typer.testing import CliRunner
 import covshift
 from covshift import CovshiftError, Statistics, repairs
 from covshift.cli import app
+from covshift.repairs.batches import as_batches, spread
 from covshift.shift.distance import Distance
+from covshift.shift.forecast.assess import learn
 from covshift.shift.forecast.forecast import ClassMix, Forecast, Prediction
 from covshift.shift.forecast.observe import Observation
 
@@ -82,7 +84,7 @@ def test_a_network_without_statistics_is_repaired_by_a_source(place, tmp_path):
     made = covshift.repair(model, labelled, source=source, limit=360, progress=False)
     assert made.card.source == {"uri": source.uri, "digest": source.digest, "images": 360}, "of 600"
     assert made.card.method == "statistics of one giant batch, as far as chance does not explain them"
-    learned = covshift.shift.Predictor.fit(model, *source.pixels(model, limit=360), batch_size=64, progress=False)
+    learned = learn(model, source, 360, progress=False)
     learned.save(tmp_path / "learned")
     again = covshift.shift.Predictor.load(tmp_path / "learned", model, batch_size=64)
     assert covshift.repair(model, labelled, source=again, progress=False).patch == made.patch, "learned before"
@@ -148,7 +150,10 @@ def test_one_class_alone_is_refused_unless_forced(place, model, tmp_path, with_s
         made.save(tmp_path / "r")
     forced = covshift.repair(model, target, force=True, progress=False)
     forced.save(tmp_path / "r")
-    assert json.loads((tmp_path / "r" / "card.json").read_text())["forced"] is True
+    card = json.loads((tmp_path / "r" / "card.json").read_text())
+    assert card["forced"] is True
+    assert card["method"] == "statistics of one giant batch, first half of the layers", "which does less harm"
+    assert list(Statistics.load(tmp_path / "r" / "patch.safetensors")) == ["1"], "of 1 and 4"
     assert "Repaired against this advice" in (tmp_path / "r" / "card.md").read_text()
 
 
@@ -173,7 +178,7 @@ def test_many_images_are_measured_batch_by_batch(place, model, monkeypatch):
     data = covshift.open_data(f"folder:{place}/dark")
     made = covshift.repair(model, data, progress=False)
     assert made.card.method == "statistics of batches, merged"
-    assert (made.card.target["images"], made.card.target["looked_at"]) == (360, 90), "every fourth"
+    assert (made.card.target["images"], made.card.target["looked_at"]) == (360, 100), "spread evenly"
     # Folders are sorted by class, and a batch of one class would have the statistics of that class.
     assert made.patch == covshift.estimate(model, data.loader(model, order="shuffled"), exact=False)
 
@@ -200,10 +205,14 @@ def test_bad_input_is_one_sentence(place, model, tmp_path):
             ["--model", model.uri, "--target", f"folder:{broken}"],
             "repair or remove it, or leave it out with --skip-broken",
         ),
-        (["--model", f"file:{place}/fused.pt?arch=py:stripes:fused", *good[2:]], "holds no statistics"),
+        (
+            ["--model", f"file:{place}/fused.pt?arch=py:stripes:fused", *good[2:]],
+            "measure them on, such as --source folder:val",
+        ),
         ([*good, "--source", f"folder:{place}/one"], "distinguishes 12 classes"),
         ([*good, "--out", tmp_path / "there"], f"{tmp_path}/there exists already; name another folder"),
-        (["--check", few, "--labels", f"folder:{place}/dark"], "expected a folder of covshift repair, with card.json"),
+        ([*good, "--out", broken / path.name / "r"], "is not a folder that can be written to"),
+        (["--check", few, "--labels", f"folder:{place}/dark"], "whose card.json cannot be read: No such file"),
         (["--check", few], "name them: --labels"),
         ([*good, "--labels", f"folder:{place}/dark"], "expected --labels with --check"),
         ([], "expected a model and images"),
@@ -227,6 +236,22 @@ def test_bad_input_is_one_sentence(place, model, tmp_path):
     words = ["--check", made, "--labels", f"folder:{tmp_path}/labelled"]
     assert "leave it out with --skip-broken" in run(*words).stderr
     assert json.loads(run(*words, "--skip-broken", "--json").stdout)["images"] == 360
+
+
+def test_a_limit_leaves_the_mix_of_classes_as_it_is(place, model):
+    """By the limit of a loader, of which labels choose the images, most of one class would look like all alike."""
+    images, labels = stripes.stripes(600, seed=3)
+    kept = (labels == 7) | (np.arange(600) < 60)
+    np.savez(place / "mostly.npz", images=images[kept], labels=labels[kept])
+    data = covshift.open_data(f"npz:{place}/mostly.npz")
+    share = (data.labels == 7).mean()
+    taken = torch.cat([batch[1] for batch in as_batches(model, data, limit=60, skip_broken=False)])
+    assert len(taken) == 60
+    assert abs((taken == 7).double().mean().item() - share) < 0.15 < share - 1 / 12
+    folder = torch.utils.data.DataLoader(torch.arange(100.0), batch_size=8)
+    assert torch.cat(list(spread(folder, 25))).tolist() == list(range(0, 100, 4))
+    shuffled = torch.utils.data.DataLoader(torch.arange(100.0), batch_size=8, shuffle=True)
+    assert spread(shuffled, 25) is shuffled, "whose order is its own"
 
 
 @pytest.mark.parametrize("name", ["patch.safetensors", "weights.safetensors"])
@@ -263,12 +288,16 @@ SKEWED = ClassMix((0.9, *[0.1 / 9] * 9), (0.1,) * 10, skewed=True)
         # a confused model: half adapted it sees all classes
         (seen(5 * ONE, 4 * ALL, 3 * ALL), {}, "repair"),
         (seen(3 * ONE, 4 * ALL, 3 * ALL), {}, "repair"),
-        # some classes, and a model that is less sure once it is adapted
-        (seen(5 * EIGHT, 3 * ALL, 4 * EIGHT), {"forecast": forecast(0.3, 0.2)}, "cannot help"),
-        (seen(3 * EIGHT, 4 * ALL, 4 * EIGHT), {"forecast": forecast(0.3, 0.2)}, "repair"),
+        # some classes: the first half of the layers makes the model less sure, whatever all of them do, or surer
+        (seen(4 * EIGHT, 5 * ALL, 3 * EIGHT.roll(1, 1)), {}, "cannot help"),
+        (seen(4 * EIGHT, 3 * ALL, 5 * EIGHT.roll(1, 1)), {}, "repair"),
+        (seen(4 * EIGHT, 5 * ALL, 3 * EIGHT.roll(1, 1)), {"forecast": forecast(0.3, 0.2)}, "cannot help"),
+        (seen(4 * EIGHT, 5 * ALL, 5 * EIGHT.roll(1, 1)), {"forecast": forecast(0.3, 0.2)}, "repair"),
+        (seen(4 * EIGHT, 5 * ALL, 5 * EIGHT.roll(1, 1)), {"forecast": forecast(0.1, 0.2)}, "cannot help"),
+        (seen(4 * EIGHT, 5 * ALL, 5 * EIGHT), {}, "nothing to repair"),
         # a mix that is as even as chance leaves it with few images, and one that is not with many
         (seen(4 * DRAWN, 3 * DRAWN), {}, "nothing to repair"),
-        (seen(5 * DRAWN.repeat(10, 1), 3 * ALL.repeat(5, 1), 4 * DRAWN.repeat(10, 1)), {}, "cannot help"),
+        (seen(5 * DRAWN.repeat(10, 1), 3 * ALL.repeat(5, 1), 4 * DRAWN.roll(1, 1).repeat(10, 1)), {}, "cannot help"),
         # an error that is above that on clean images by chance only
         (seen(5 * ALL, 4 * ALL), {"forecast": forecast(0.15, 0.13), "clean": 0.1}, "nothing to repair"),
         (
@@ -299,6 +328,14 @@ def test_verdicts(looks, more, word):
     verdict = repairs.judge(*looks, **more)
     assert verdict.word == word
     assert ("it is new" in verdict.reason) == ("forecast" in more and not more["forecast"].sure)
+
+
+def test_uneven_answers_are_repaired_in_part():
+    part = repairs.judge(*seen(4 * EIGHT, 5 * ALL, 5 * EIGHT.roll(1, 1)))
+    assert part.uneven
+    assert "of few classes, or of some much more than of others" in part.reason
+    assert "only the first half of the layers is adapted" in part.reason
+    assert not repairs.judge(*seen(3 * ONE, 4 * ALL, 3 * ALL)).uneven
 
 
 def test_few_images_have_no_verdict():

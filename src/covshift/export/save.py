@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from covshift.core.finding import norm_modules
 from covshift.core.identity import digest, fingerprint
+from covshift.core.places import holds_statistics
 from covshift.core.statistics import Statistics, check_prior
 from covshift.core.wrappers import AnyModel, unwrap
 from covshift.export.deployed import Deployed, Frame, PixelInput
@@ -105,14 +106,7 @@ def save(
         need_all()  # before anything that takes long
     if preprocess is not None:
         check_kind(preprocess, Preprocess, "preprocess", "a Preprocess")
-    module = copy.deepcopy(unwrap(model)).cpu()
-    if module.training:
-        raise CovshiftError("the model is in training mode; call model.eval() first")
-    if patch is not None:
-        given = Statistics.load(patch) if isinstance(patch, str | os.PathLike) else patch
-        if not callable(getattr(given, "apply", None)):
-            raise CovshiftError(f"expected patch to be statistics, or the file that they are in, got {brief(patch)}")
-        given.apply(module)
+    module = _prepared(model, patch, form)
     notes = _notes(model, module)
     if kind == "safetensors":
         content, difference = _state_file(module, notes)
@@ -125,6 +119,24 @@ def save(
     with replacing(target) as part:
         part.write_bytes(content)
     return Exported(str(target), kind, len(content), difference)  # type: ignore[arg-type]
+
+
+def _prepared(model: AnyModel, patch: Patch | str | os.PathLike[str] | None, form: Form | None) -> nn.Module:
+    """Return a copy of a model on the CPU, with its patch, or raise a `CovshiftError` if it cannot be exported."""
+    module = copy.deepcopy(unwrap(model)).cpu()
+    if module.training:
+        raise CovshiftError("the model is in training mode; call model.eval() first")
+    if form in ("swappable", "adaptive") and not any(map(holds_statistics, module.modules())):
+        raise CovshiftError(
+            f"expected a model whose layers hold statistics with `{form}=True`, got {type(module).__name__}, whose "
+            "layers hold none; export it without"
+        )
+    if patch is not None:
+        given = Statistics.load(patch) if isinstance(patch, str | os.PathLike) else patch
+        if not callable(getattr(given, "apply", None)):
+            raise CovshiftError(f"expected patch to be statistics, or the file that they are in, got {brief(patch)}")
+        given.apply(module)
+    return module
 
 
 def _form(kind: str, swappable: bool, adaptive: bool) -> Form | None:

@@ -21,7 +21,8 @@ from covshift.support.errors import CovshiftError
 
 FORMAT = "covshift repair 1"
 
-_SIDES = (("before", "before"), ("with half of the layers adapted", "half"), ("after", "after"))
+_SIDES = {"before": "before", "half": "with half of the layers adapted", "after": "with all layers adapted"}
+"""What answers are measured of, with its name on the page."""
 
 
 @dataclass(frozen=True)
@@ -40,12 +41,12 @@ class Card:
         source: the clean images that the errors were predicted from: their URI and digest, where known, and the number
             of them that was taken; None where there were none.
         distance: the normalised Wasserstein distance of the target, averaged over layers.
-        predicted: the predicted error before and after, each with its interval, whether these can be relied on and
-            why not, where there was a source.
-        confidence: the model's average confidence before and after.
-        effective_classes: the number of equally frequent classes that the answers are worth: before, with the first
-            half of the layers adapted, and after.
-        method: how the statistics were taken.
+        predicted: the predicted error before and after all layers are adapted, each with its interval, whether these
+            can be relied on and why not, where there was a source.
+        confidence: the model's average confidence: before, with the first half of the layers adapted, and after all
+            are.
+        effective_classes: the number of equally frequent classes that the answers are worth, in the same three cases.
+        method: how the statistics were taken, and whether only of the first half of the layers.
         layers: the number of layers that were corrected.
         made: the date, and the versions of covshift, torch and Python.
         files: the SHA-256 of the patch and of the repaired weights, once they are written.
@@ -86,7 +87,7 @@ class Card:
         forced: bool,
     ) -> Self:
         """Return the card of a repair."""
-        sides = {"before": seen.plain, "after": seen.adapted}
+        sides = {"before": seen.plain, "half": half, "after": seen.adapted}
         predicted = None
         if forecast is not None:
             predicted = {
@@ -111,10 +112,7 @@ class Card:
             distance=seen.distance.average,
             predicted=predicted,
             confidence={side: confidence(logits) for side, logits in sides.items()},
-            effective_classes={
-                side: effective_classes(logits)
-                for side, logits in {"before": seen.plain, "half": half, "after": seen.adapted}.items()
-            },
+            effective_classes={side: effective_classes(logits) for side, logits in sides.items()},
             method=method,
             layers=0 if patch is None else len(patch),
             made={
@@ -138,7 +136,12 @@ class Card:
             if values.get("format") != FORMAT:
                 raise ValueError(f"its format is {values.get('format')!r}")
             return cls(**values)
-        except (OSError, ValueError, TypeError, AttributeError, RecursionError) as error:
+        except OSError as error:
+            raise CovshiftError(
+                f"expected a folder of covshift repair, got {path.parent}, whose {path.name} cannot be read: "
+                f"{error.strerror or error}"
+            ) from error
+        except (ValueError, TypeError, AttributeError, RecursionError) as error:
             raise CovshiftError(f"expected a folder of covshift repair, with {path.name}, got: {error}") from error
 
     def as_text(self) -> str:
@@ -153,11 +156,13 @@ class Card:
         rows = [("images", str(self.target["images"])), ("of these looked at", str(self.target["looked_at"]))]
         rows += [("distance, normalised", f"{self.distance:.2f}")]
         if self.predicted is not None:
-            rows += [(f"predicted error {side}", _percent(self.predicted[side])) for side in ("before", "after")]
+            rows += [
+                (f"predicted error {_SIDES[side]}", _percent(self.predicted[side])) for side in ("before", "after")
+            ]
             if not self.predicted["sure"]:
                 rows += [("predictions cannot be relied on", self.predicted["why"])]
-        rows += [(f"average confidence {side}", f"{self.confidence[side]:.1%}") for side in ("before", "after")]
-        rows += [(f"effective classes {side}", f"{self.effective_classes[key]:.1f}") for side, key in _SIDES]
+        rows += [(f"average confidence {_SIDES[side]}", f"{value:.1%}") for side, value in self.confidence.items()]
+        rows += [(f"effective classes {_SIDES[side]}", f"{each:.1f}") for side, each in self.effective_classes.items()]
         rows += [("method", f"{self.method}, {self.layers} layers")]
         target = {key: value for key, value in self.target.items() if key not in ("images", "looked_at")}
         origins = [("model", self.model), ("weights before", self.weights), *_origin("target", target)]

@@ -9,10 +9,11 @@ import torch
 from covshift.core.statistics import Statistics
 from covshift.data import Data
 from covshift.models import Model, open_model
+from covshift.repairs.batches import spread
 from covshift.repairs.card import Card
 from covshift.repairs.folder import CARD, PATCH
 from covshift.support.cache import checksum
-from covshift.support.checks import check_flags, check_kind, check_path
+from covshift.support.checks import check_flags, check_kind, check_number, check_path
 from covshift.support.classes import restrict
 from covshift.support.device import choose_device
 from covshift.support.errors import CovshiftError
@@ -50,6 +51,8 @@ def check(
         skip_broken: whether to leave out pictures that cannot be read.
     """
     check_flags(skip_broken=skip_broken)
+    if limit is not None:
+        check_number(limit, "limit", 1, whole=True, of="images")
     root = check_path(folder, "folder")
     check_kind(labelled, Data, "labelled", "labelled images, as open_data returns them")
     card = Card.load(root / CARD)
@@ -59,12 +62,17 @@ def check(
             raise CovshiftError(f"{file} is not the file that its card describes; repair the model again")
     if PATCH not in card.files:
         raise CovshiftError(f"the card of {root} describes no patch; repair the model again")
+    if ":" not in card.model:
+        raise CovshiftError(
+            f"{root} was made of a {card.model} in Python, which cannot be opened by name; apply its {PATCH} to that "
+            "model, and count the errors there"
+        )
     model = open_model(card.model)
     if model.digest != card.weights:
         raise CovshiftError(f"{card.model} has other weights than those that were repaired; open the same ones")
     model.check_classes(labelled.classes, labelled.uri)
     model.module.to(choose_device(device))
-    loader = labelled.loader(model, limit=limit, skip_broken=skip_broken)
+    loader = spread(labelled.loader(model, order="shuffled", skip_broken=skip_broken), limit)
     before, images = _error(model, loader, labelled.among)
     patch.apply(model)
     return Check(before, _error(model, loader, labelled.among)[0], images)

@@ -21,10 +21,13 @@ PATCH, WEIGHTS, CARD, PAGE, SAMPLES = "patch.safetensors", "weights.safetensors"
 
 
 def check_new(folder: str | os.PathLike[str]) -> Path:
-    """Return the path of a folder that is not there yet, or raise a `CovshiftError`."""
+    """Return the path of a folder that is not there yet and can be made, or raise a `CovshiftError`."""
     path = check_path(folder, "folder")
     if path.exists() or path.is_symlink():
         raise CovshiftError(f"{path} exists already; name another folder, or remove it")
+    parent = next(above for above in path.absolute().parents if above.exists())
+    if not parent.is_dir() or not os.access(parent, os.W_OK):
+        raise CovshiftError(f"cannot write {path}: {parent} is not a folder that can be written to")
     return path
 
 

@@ -1,37 +1,35 @@
 """`repair`: look at images of a new domain, say whether adapting to them is right, and if so do it for good."""
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Subset
 
 from covshift.core.calling import logits_of
 from covshift.core.estimate import estimate
 from covshift.core.identity import digest
+from covshift.core.places import holds_statistics
+from covshift.core.source import Source
 from covshift.core.statistics import Prior, Statistics
 from covshift.core.wrappers import AnyModel, unwrap
 from covshift.data import Data
-from covshift.data.loader import Prepared
-from covshift.data.orders import Order
-from covshift.data.video import Video
 from covshift.models.base import Model
+from covshift.repairs.batches import as_batches, spread
 from covshift.repairs.card import Card
 from covshift.repairs.folder import write_folder
 from covshift.repairs.sample import Sample, take_samples
-from covshift.repairs.verdict import Verdict, check_enough, judge
+from covshift.repairs.verdict import Verdict, judge
+from covshift.shift.forecast.assess import learn
 from covshift.shift.forecast.forecast import Forecast
-from covshift.shift.forecast.observe import Batches, Observation, observe
+from covshift.shift.forecast.observe import Observation, observe
 from covshift.shift.forecast.predictor import Predictor
-from covshift.support.checks import check_dense, check_flags, check_kind, check_number
+from covshift.support.checks import check_flags, check_kind
 from covshift.support.classes import select
 from covshift.support.errors import CovshiftError
-from covshift.support.pixels import is_pixels
 
-_BATCH = 64
 _MOST_EXACT = 2000
 """Number of images that are looked at, and up to which statistics are those of one giant batch; beyond, batches are
 measured one by one."""
@@ -101,28 +99,20 @@ def repair(
         progress: whether to show a progress bar when this takes long.
     """
     check_flags(force=force, skip_broken=skip_broken, progress=progress)
-    if limit is not None:
-        check_number(limit, "limit", 1, whole=True, of="images")
-    batches = _batches(model, target, limit, skip_broken)
+    batches = as_batches(model, target, limit, skip_broken)
     learned = _learn(model, source, limit, skip_broken, progress)
     known = None if learned is None else learned.knowledge
     among = target.among if isinstance(target, Data) else None
-    some = _some(batches)
-    seen, half = look_at(model, some, learned)
-    samples = take_samples(model, some, seen, among)
-    class_names = _class_names(seen.plain.shape[1], source, target)
-    usual = None if known is None else known.usual
-    if among is not None:
-        seen, half = seen.among(among), select(half, among)
-        usual = None if usual is None else usual[list(among)]
-    forecast = None if learned is None else learned.predict_observed(seen)
-    clean = 0.0 if learned is None else learned.conditions[0].plain
-    verdict = judge(seen, half, forecast, clean=clean, usual=usual)
-    exact = some is batches and len(seen.plain) <= _MOST_EXACT
+    some = spread(batches, _MOST_EXACT)
+    answers = look_at(model, some, learned)
+    seen, half, forecast, verdict = _judge(answers, learned, among)
+    exact = some is batches and len(half) <= _MOST_EXACT
     anchor = None if learned is None else learned.source
     prior: Prior = "auto" if exact and anchor is not None and anchor.spread else 0
-    repairing = verdict.good or force
-    patch = estimate(model, batches, source=anchor, exact=exact, prior=prior, progress=progress) if repairing else None
+    layers = _first_half(model, anchor) if verdict.uneven else None
+    patch = None
+    if verdict.good or force:
+        patch = estimate(model, batches, source=anchor, exact=exact, prior=prior, layers=layers, progress=progress)
     card = Card.of(
         verdict=verdict,
         seen=seen,
@@ -134,17 +124,49 @@ def repair(
         target=target if isinstance(target, Data) else None,
         source=source if isinstance(source, Data) else None,
         source_images=None if known is None else known.images,
-        method=_method(exact, prior),
+        method=_method(exact, prior, verdict.uneven),
         forced=force and not verdict.good,
     )
-    return Repair(verdict, patch, forecast, card, samples, model, class_names)
+    after = answers.half if verdict.uneven else answers.seen.adapted
+    samples = take_samples(model, some, answers.seen.plain, after, among)
+    return Repair(verdict, patch, forecast, card, samples, model, _class_names(after.shape[1], source, target))
 
 
-def _method(exact: bool, prior: Prior) -> str:
+class Answers(NamedTuple):
+    """What a model answers to some images: as it is, adapted, and with the first half of its layers adapted."""
+
+    seen: Observation
+    half: Tensor
+
+
+class Judged(NamedTuple):
+    """Answers among the classes that the images can be of, the errors that are predicted from them, and the verdict."""
+
+    seen: Observation
+    half: Tensor
+    forecast: Forecast | None
+    verdict: Verdict
+
+
+def _judge(answers: Answers, learned: Predictor | None, among: Sequence[int] | None) -> Judged:
+    """Return the verdict on some answers, and what it rests on."""
+    seen, half = answers
+    if among is not None:
+        seen, half = seen.among(among), select(half, among)
+    if learned is None:
+        return Judged(seen, half, None, judge(seen, half))
+    forecast = learned.predict_observed(seen)
+    usual = None if learned.knowledge is None else learned.knowledge.usual
+    if usual is not None and among is not None:
+        usual = usual[list(among)]
+    return Judged(seen, half, forecast, judge(seen, half, forecast, clean=learned.conditions[0].plain, usual=usual))
+
+
+def _method(exact: bool, prior: Prior, uneven: bool) -> str:
     """Return how statistics are taken, in words."""
-    if not exact:
-        return "statistics of batches, merged"
-    return "statistics of one giant batch" + (", as far as chance does not explain them" if prior == "auto" else "")
+    taken = "statistics of one giant batch" if exact else "statistics of batches, merged"
+    taken += ", as far as chance does not explain them" if prior == "auto" else ""
+    return taken + (", first half of the layers" if uneven else "")
 
 
 def _class_names(classes: int, *data: object) -> tuple[str, ...]:
@@ -153,52 +175,26 @@ def _class_names(classes: int, *data: object) -> tuple[str, ...]:
     return next((each.class_names for each in labelled if each.class_names and each.classes == classes), ())
 
 
-def _batches(model: AnyModel, target: Any, limit: int | None, skip_broken: bool) -> Iterable[Any]:
-    """Return the images as batches that can be gone through several times."""
-    if isinstance(target, Data):
-        check_enough(min(len(target), limit or len(target)))
-        # A folder is sorted by class, and a batch of one class has the statistics of that class; a video is read as it
-        # runs.
-        order: Order = "source" if isinstance(target, Video) else "shuffled"
-        return target.loader(model, batch_size=_BATCH, limit=limit, order=order, skip_broken=skip_broken)
-    if limit is not None or skip_broken:
-        raise CovshiftError("expected limit= and skip_broken= with data that open_data returns, got other images")
-    if isinstance(target, Tensor):
-        check_dense(target, "the images")
-    if is_pixels(target) or isinstance(target, Tensor):
-        return Batches(target, model.preprocess if isinstance(model, Model) else None, _BATCH)
-    if isinstance(target, str | bytes | Mapping) or not isinstance(target, Iterable) or iter(target) is target:
-        raise CovshiftError("expected images, or a loader that can be gone through several times")
-    return target
-
-
-def _some(batches: Iterable[Any]) -> Iterable[Any]:
-    """Return as many images as are looked at, spread evenly, of a loader of data; other batches as they are."""
-    if not isinstance(batches, DataLoader) or not isinstance(batches.dataset, Prepared):
-        return batches
-    images = len(batches.dataset)
-    if images <= _MOST_EXACT:
-        return batches
-    part = Subset(batches.dataset, range(0, images, -(-images // _MOST_EXACT)))
-    return DataLoader(part, batches.batch_size, collate_fn=batches.collate_fn)
-
-
-def look_at(model: AnyModel, batches: Iterable[Any], learned: Predictor | None) -> tuple[Observation, Tensor]:
+def look_at(model: AnyModel, batches: Iterable[Any], learned: Predictor | None) -> Answers:
     """Return the answers to some images before and after, and those with the first half of the layers adapted."""
     module = unwrap(model)
     if module.training:
         raise CovshiftError("the model is in training mode; call model.eval() first")
     seen = observe(module, batches) if learned is None else learned.observe(batches)
     anchor = None if learned is None else learned.source
-    layers = list(Statistics.of(module) if anchor is None else anchor.statistics)
     answers: dict[int, Tensor] = {}
 
     def keep(position: int, output: Any) -> None:
         answers[position] = logits_of(output).float().cpu()
 
-    first = layers[: (len(layers) + 1) // 2]
-    estimate(module, batches, source=anchor, layers=first, collect=keep, progress=False)
-    return seen, torch.cat([answers[position] for position in sorted(answers)])
+    estimate(module, batches, source=anchor, layers=_first_half(module, anchor), collect=keep, progress=False)
+    return Answers(seen, torch.cat([answers[position] for position in sorted(answers)]))
+
+
+def _first_half(model: AnyModel, anchor: Source | None) -> list[str]:
+    """Return the paths of the first half of the layers that can be adapted."""
+    layers = list(Statistics.of(model) if anchor is None else anchor.statistics)
+    return layers[: (len(layers) + 1) // 2]
 
 
 def _learn(
@@ -206,6 +202,11 @@ def _learn(
 ) -> Predictor | None:
     """Return a predictor of errors, where there is a source to learn it from."""
     if source is None:
+        if not any(map(holds_statistics, unwrap(model).modules())):
+            raise CovshiftError(
+                "the model holds no statistics of its training data; name clean labelled images to measure them on, "
+                "such as `source=folder:val`"
+            )
         return None
     if isinstance(source, Predictor):
         if source.model is not unwrap(model) and digest(source.model) != digest(model):
@@ -214,7 +215,4 @@ def _learn(
     check_kind(source, Data, "source", "clean labelled images, as open_data returns them, or a Predictor")
     check_kind(model, Model, "model", "what open_model returns, with a source of clean images")
     assert isinstance(model, Model)
-    model.check_classes(source.classes, source.uri)
-    clean = source.pixels(model, limit=limit, skip_broken=skip_broken)
-    assert clean.labels is not None
-    return Predictor.fit(model, clean.images, clean.labels, batch_size=_BATCH, progress=progress)
+    return learn(model, source, limit, skip_broken=skip_broken, progress=progress)

@@ -10,7 +10,6 @@ from torch import Tensor
 
 from covshift.core.wrappers import AnyModel
 from covshift.models.base import Model
-from covshift.shift.forecast.observe import Observation
 from covshift.support.arrays import Array
 from covshift.support.classes import restrict
 
@@ -32,24 +31,25 @@ class Sample(NamedTuple):
 
 
 def take_samples(
-    model: AnyModel, batches: Iterable[Any], seen: Observation, among: Sequence[int] | None = None
+    model: AnyModel, batches: Iterable[Any], plain: Tensor, adapted: Tensor, among: Sequence[int] | None = None
 ) -> tuple[Sample, ...]:
     """Return up to eight images of the first batch, those first whose answer changes.
 
     Args:
         model: the model; only what `open_model` returns can make pixels of its input again.
         batches: batches of its input.
-        seen: its answers to them.
+        plain: the logits of the model as it is.
+        adapted: the logits of the adapted model.
         among: the classes that can be the answer; None for all of them.
     """
     first: Any = next(iter(islice(batches, 1)), None)
     images = first[0] if isinstance(first, tuple | list) else first
     if not isinstance(images, Tensor):
         return ()
-    plain, adapted = (restrict(logits[: len(images)], among).argmax(1) for logits in (seen.plain, seen.adapted))
-    chosen = torch.argsort((plain == adapted).int(), stable=True)[:_MOST]
+    before, after = (restrict(logits[: len(images)], among).argmax(1) for logits in (plain, adapted))
+    chosen = torch.argsort((before == after).int(), stable=True)[:_MOST]
     return tuple(
-        Sample(_pixels(model, images[place]), int(plain[place]), int(adapted[place])) for place in chosen.tolist()
+        Sample(_pixels(model, images[place]), int(before[place]), int(after[place])) for place in chosen.tolist()
     )
 
 

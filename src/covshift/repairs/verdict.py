@@ -18,7 +18,12 @@ FEWEST = 32
 """Number of images below which their statistics are mostly chance."""
 
 _FEW, _UNEVEN = 0.7, 0.95
-"""Parts of the effective classes that chance leaves at least, below which answers are of few classes, or uneven."""
+"""Parts of the effective classes that chance leaves at least, below which answers are of few classes, or uneven, so
+that only the first half of the layers is adapted."""
+
+_UNDONE = 1.5
+"""Factor by which adapting the first half of the layers makes the answers those of more classes, where a shift had
+confused the model."""
 
 _CHANGED = 0.03
 """Share of answers that adapting must change, where no error is predicted; an error cannot fall by more."""
@@ -29,6 +34,8 @@ _WORTH = 0.01
 _USUAL = 0.03
 """Difference of a predicted error from that on clean images that says nothing: predictions are off by as much."""
 
+_MIXED = "the images seem to be of few classes, or of some much more than of others"
+
 
 class Verdict(NamedTuple):
     """A decision in words.
@@ -36,10 +43,13 @@ class Verdict(NamedTuple):
     Attributes:
         word: "repair", "nothing to repair" or "cannot help".
         reason: the sentence that says why.
+        uneven: whether the images seem to be of some classes more than of others, so that only the first half of the
+            layers, which knows little of classes, is adapted.
     """
 
     word: Word
     reason: str
+    uneven: bool = False
 
     @property
     def good(self) -> bool:
@@ -67,9 +77,9 @@ def judge(
 
     Images of few classes have the statistics of these classes, and adapting to them makes a model worse. A model
     gives few answers also where a shift confuses it; but the first half of its layers knows little of classes, so that
-    adapting these alone undoes much of a shift, and leaves few classes few. Among the rest, the predicted errors
-    decide or, without errors that can be relied on, whether the adapted model is surer: without a shift it is less
-    sure.
+    adapting these alone undoes much of a shift, and leaves few classes few. Where the answers are then still uneven,
+    more is not adapted, unless they were much more so before. Among the rest, the predicted errors decide or, without
+    errors that can be relied on, whether the adapted model is surer: without a shift it is less sure.
 
     Args:
         seen: the answers of the model as it is and adapted, without labels.
@@ -87,24 +97,26 @@ def judge(
         raise CovshiftError("expected half, and usual if given, for the images and classes of seen, got other shapes")
     images = len(half)
     check_enough(images)
-    before, after = confidence(seen.plain), confidence(seen.adapted)
     expected = _left_by_chance(images, np.ones(half.shape[1]) if usual is None else usual.double().numpy())
     mix = effective_classes(half) / expected
-    uneven = mix < _UNEVEN and after < before - _standard_error(seen)
+    confused = effective_classes(half) >= _UNDONE * effective_classes(seen.plain)
     skewed = forecast is not None and forecast.classes is not None and forecast.classes.skewed
-    if mix < _FEW or uneven or skewed:
+    uneven = mix < _UNEVEN and not (confused and _change_of_confidence(seen) >= 0)
+    if mix < _FEW or skewed:
         return Verdict(
             "cannot help",
-            f"the images seem to be of few classes, or of some much more than of others ({_top(half):.0%} of the "
-            "answers are the same one), and their statistics those of the classes and not of a shift",
+            f"{_MIXED} ({_top(half):.0%} of the answers are the same one), and their statistics those of the classes "
+            "and not of a shift",
+            uneven=True,
         )
-    sure = f"adapting changes the model's average confidence from {before:.0%} to {after:.0%}"
+    adapted = half if uneven else seen.adapted
     if forecast is not None and forecast.sure:
-        return _by_errors(forecast, images, clean, sure)
-    confused = effective_classes(seen.plain) <= _FEW * expected
-    word, reason = _by_confidence(seen, sure, surer=after >= before, confused=confused)
-    doubt = "" if forecast is None else f"; this goes without the predicted errors: {forecast.why}"
-    return Verdict(word, reason + doubt)
+        verdict = _by_errors(forecast, images, clean, _sure(seen.plain, adapted))
+        if not verdict.good or not uneven:  # the predicted error is that of all layers adapted
+            return verdict._replace(uneven=uneven)
+    word, reason, _ = _by_confidence(seen, adapted, uneven=uneven, confused=confused)
+    doubt = "" if forecast is None or forecast.sure else f"; this goes without the predicted errors: {forecast.why}"
+    return Verdict(word, reason + doubt, uneven)
 
 
 def _by_errors(forecast: Forecast, images: int, clean: float, sure: str) -> Verdict:
@@ -120,20 +132,31 @@ def _by_errors(forecast: Forecast, images: int, clean: float, sure: str) -> Verd
     return Verdict("cannot help", change)
 
 
-def _by_confidence(seen: Observation, sure: str, *, surer: bool, confused: bool) -> Verdict:
-    """Return the verdict on images of the usual classes by the answers alone."""
-    changed = (seen.plain.argmax(1) != seen.adapted.argmax(1)).double().mean().item()
+def _by_confidence(seen: Observation, adapted: Tensor, *, uneven: bool, confused: bool) -> Verdict:
+    """Return the verdict by the answers of the model as it is, and adapted as far as the mix of classes allows."""
+    changed = (seen.plain.argmax(1) != adapted.argmax(1)).double().mean().item()
     if changed < _CHANGED:
         return Verdict("nothing to repair", f"adapting changes {changed:.1%} of the answers")
-    if not surer and not confused:
+    sure = _sure(seen.plain, adapted)
+    surer = confidence(adapted) >= confidence(seen.plain)
+    if uneven and not surer:
+        return Verdict("cannot help", f"{_MIXED}, and {sure}, though only in the first half of its layers")
+    if not surer and not confused:  # confused, a model may well be sure of itself
         return Verdict("nothing to repair", f"{sure}, as it does without a shift")
-    return Verdict("repair", f"the images have moved by {seen.distance.average:.2f}, and {sure}")
+    moved = f"the images have moved by {seen.distance.average:.2f}, and {sure}"
+    return Verdict(
+        "repair", f"{moved}; {_MIXED}, and only the first half of the layers is adapted" if uneven else moved
+    )
 
 
-def _standard_error(seen: Observation) -> float:
-    """Return how far the change of the average confidence is off by chance, as images go."""
+def _change_of_confidence(seen: Observation) -> float:
+    """Return by how much the fully adapted model is surer, with a standard error in its favour."""
     change = _sureness(seen.adapted) - _sureness(seen.plain)
-    return change.std().item() / math.sqrt(len(change))
+    return (change.mean() + change.std() / math.sqrt(len(change))).item()
+
+
+def _sure(plain: Tensor, adapted: Tensor) -> str:
+    return f"adapting changes the model's average confidence from {confidence(plain):.0%} to {confidence(adapted):.0%}"
 
 
 def _left_by_chance(images: int, mix: Array) -> float:

@@ -98,7 +98,7 @@ def assess(
     if kept is not None:
         learned = Predictor.load(kept, opened, batch_size=_BATCH)
     elif source is not None:
-        learned = _learn(opened, open_data(source), images, skip_broken)
+        learned = learn(opened, open_data(source), images, skip_broken=skip_broken)
         if predictor is not None:
             learned.save(predictor)
     else:
@@ -114,15 +114,26 @@ def assess(
     return Assessment(forecast.distance, forecast.images, forecast)
 
 
-def _learn(model: Model, data: Data, images: int, skip_broken: bool) -> Predictor:
+def learn(
+    model: Model, data: Data, limit: int | None, *, skip_broken: bool = False, progress: bool = True
+) -> Predictor:
+    """Return a predictor that is fitted on clean labelled images of all classes of a model.
+
+    Args:
+        model: what `open_model` returns.
+        data: the images.
+        limit: the number of images to take, spread evenly; None for all.
+        skip_broken: whether to leave out pictures that cannot be read; by default the first one raises.
+        progress: whether to show a progress bar when this takes long.
+    """
     model.check_classes(data.classes, data.uri)
     if data.among is not None:
         raise CovshiftError(
             f"expected clean images of all classes of the model to learn from, got {data.uri}, whose answers are "
             f"compared among {len(data.among)} of them; take a source with all classes, such as imagenet:DIR"
         )
-    clean = _read(model, data, CLEAN, images, skip_broken)
-    return Predictor.fit(model, clean.images, clean.labels, batch_size=_BATCH)
+    clean = _read(model, data, CLEAN, len(data) if limit is None else limit, skip_broken)
+    return Predictor.fit(model, clean.images, clean.labels, batch_size=_BATCH, progress=progress)
 
 
 def _read(model: Model, data: Data, condition: Condition, images: int, skip_broken: bool) -> ImageBatch:
