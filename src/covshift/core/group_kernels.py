@@ -7,7 +7,7 @@ that memory is read once. As in `kernels`, sums are in double precision, and ten
 import numpy as np
 from numba.np.numpy_support import carray
 
-from covshift.core.kernels import ANCHORED, _mix, _pointer
+from covshift.core.kernels import _pointer, moments_to_hold
 from covshift.core.measuring import Array, _add_positions, _add_run, _finish, measure_part
 from covshift.support.jit import kernel
 
@@ -15,7 +15,7 @@ from covshift.support.jit import kernel
 @kernel
 def normalise_groups(
     x: int, out: int, shape: tuple[int, int], last: bool, edges: Array, weights: Array, begin: int, end: int,
-    source: Array, affine: Array, eps: float, kind: int, only: int, met: Array,
+    source: Array, affine: tuple[int, int], eps: float, kind: int, only: int, met: Array,
 ) -> None:  # fmt: skip
     """Write what a layer makes of its input if each group of rows is a batch of its own.
 
@@ -29,7 +29,7 @@ def normalise_groups(
         begin: the first group to normalise now.
         end: the one after the last.
         source: the statistics of the source, and those that the layer holds; [4, channels].
-        affine: the weight and the bias of the layer, [2, channels].
+        affine: the addresses of the layer's weight and bias; 0 for one that it does not have.
         eps: what the layer adds to variances.
         kind: the kind of the place, as for `kernels.correct`.
         only: the moments to correct, likewise.
@@ -41,6 +41,7 @@ def normalise_groups(
     result = carray(_pointer(out), rows * positions * channels, source.dtype)
     pivot, total, squares = np.empty(channels), np.empty(channels), np.empty(channels)
     scale, shift = np.empty(channels, source.dtype), np.empty(channels, source.dtype)
+    weight, bias = _parameter(affine[0], source, 1.0), _parameter(affine[1], source, 0.0)
     for g in range(begin, end):
         first, stop = edges[g], edges[g + 1]
         mean, var = met[0, g], met[1, g]
@@ -53,7 +54,7 @@ def normalise_groups(
             _add_positions(table, first * positions, stop * positions, pivot, total, squares)
             _finish((stop - first) * positions, pivot, total, squares, mean, var)
             for c in range(channels):
-                scale[c], shift[c] = fold(source, affine, mean, var, c, weights[g], eps, kind, only)
+                scale[c], shift[c] = fold(source, weight, bias, mean, var, c, weights[g], eps, kind, only)
             for i in range(first * positions, stop * positions):
                 for c in range(channels):
                     target[i, c] = table[i, c] * scale[c] + shift[c]
@@ -65,7 +66,7 @@ def normalise_groups(
                     _add_run(runs, row, c, 0, positions, pivot, total, squares)
                 part = slice(c, c + 1)
                 _finish((stop - first) * positions, pivot[part], total[part], squares[part], mean[part], var[part])
-                gain, offset = fold(source, affine, mean, var, c, weights[g], eps, kind, only)
+                gain, offset = fold(source, weight, bias, mean, var, c, weights[g], eps, kind, only)
                 scale[c], shift[c] = gain, offset
                 for row in range(first, stop):
                     stretch(runs[row, c], scale[c], shift[c], lines[row, c])
@@ -80,16 +81,22 @@ def stretch(values: Array, scale: float, shift: float, out: Array) -> None:
 
 @kernel
 def fold(
-    source: Array, affine: Array, mean: Array, var: Array, c: int, weight: float, eps: float, kind: int, only: int
-) -> tuple[float, float]:
+    source: Array, weight: Array, bias: Array, mean: Array, var: Array, c: int, share: float, eps: float, kind: int,
+    only: int,
+) -> tuple[float, float]:  # fmt: skip
     """Return the scale and the shift by which a layer with these moments, mixed with the source, normalises."""
-    mixed_mean, mixed_var = _mix(source, mean, var, c, weight, only)
-    if kind == ANCHORED:
-        shrink = (mixed_var + eps) / (np.float64(source[1, c]) + eps)
-        mixed_mean -= (np.float64(source[0, c]) - np.float64(source[2, c])) * np.sqrt(shrink)
-        mixed_var = max(0.0, (np.float64(source[3, c]) + eps) * shrink - eps)
-    scale = np.float64(affine[0, c]) / np.sqrt(mixed_var + eps)
-    return scale, np.float64(affine[1, c]) - mixed_mean * scale
+    held_mean, held_var = moments_to_hold(source, mean, var, c, share, eps, kind, only)
+    scale = np.float64(weight[c]) / np.sqrt(held_var + eps)
+    return scale, np.float64(bias[c]) - held_mean * scale
+
+
+@kernel
+def _parameter(address: int, source: Array, default: float) -> Array:
+    """Return what is stored for each channel at an address, in the type of `source`, or else the default."""
+    values = np.full(source.shape[1], default, source.dtype)
+    if address != 0:
+        values[:] = carray(_pointer(address), source.shape[1], source.dtype)
+    return values
 
 
 @kernel

@@ -6,8 +6,6 @@ operations, in `groups`: other devices, types and layouts, layers that may do mo
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from itertools import pairwise
-from typing import Any
 
 import numpy as np
 import torch
@@ -55,24 +53,25 @@ class Grouped:
         slot, size = self.slots.get(place.path), self._policy.size
         if slot is None or size is None or torch.compiler.is_compiling() or torch._C._get_tracing_state() is not None:
             return None
-        last = serves(slot, place, x)
-        edges = [*range(0, images, size), images]
-        rules = [self._policy.rule(place, stop - start, images, memory) for start, stop in pairwise(edges)]
-        positions, each = x.numel() // (len(x) * slot.channels), len(x) // images
-        plain = all(rule is not None and not rule.own and not rule.chance for rule in rules)
-        if (
-            last is None
-            or not plain
-            or _is_watched(place.module, hooks)
-            or (edges[-1] - edges[-2]) * each * positions < 2
-        ):
+        last, affine = serves(slot, place, x), _affine(slot, place.module)
+        each, left = x.shape[0] // images, images % size
+        values = each * (x.numel() // (x.shape[0] * slot.channels))
+        if last is None or affine is None or (left or size) * values < 2 or _is_watched(place.module, hooks):
             return None
-        weights = np.array([rule.most for rule in rules if rule is not None])
-        out, met = torch.empty_like(x), np.empty((2, len(rules), slot.channels))
-        if not _run(slot, place, x, out, last, np.array(edges) * each, weights, met):
+        sizes = [size] * (images // size) + [left] * (left > 0)
+        weights = {number: self._weight(place, number, images, memory) for number in set(sizes)}
+        if None in weights.values():
             return None
+        out, met = torch.empty_like(x), np.empty((2, len(sizes), slot.channels))
+        edges = each * np.cumsum([0, *sizes])
+        _run(slot, x, out, last, edges, np.array([weights[number] for number in sizes], np.float64), affine, met)
         self._made = (place, out)
         return torch.from_numpy(met[1]).to(slot.dtype)
+
+    def _weight(self, place: Place, size: int, images: int, memory: Memory) -> float | None:
+        """Return the weight of a group of so many images; None if it depends on what these images look like."""
+        rule = self._policy.rule(place, size, images, memory)
+        return None if rule is None or rule.own or rule.chance else rule.most
 
     def hook(self, places: Sequence[Place]) -> list[RemovableHandle]:
         """Have what was made for a layer replace what it returns."""
@@ -87,21 +86,27 @@ class Grouped:
         return made
 
 
+def _affine(slot: Slot, module: nn.Module) -> tuple[int, int] | None:
+    """Return the addresses of a layer's weight and bias, 0 for one that it does not have; None if they do not fit."""
+    found = [0, 0]
+    for i, name in enumerate(("weight", "bias")):
+        parameter = module._parameters.get(name)
+        if parameter is not None:
+            fits = parameter.is_cpu and parameter.dtype is slot.dtype and parameter.shape == (slot.channels,)
+            if not fits or not parameter.is_contiguous():
+                return None
+            found[i] = parameter.data_ptr()
+    return found[0], found[1]
+
+
 def _run(
-    slot: Slot, place: Place, x: Tensor, out: Tensor, last: bool,
-    edges: NDArray[np.int64], weights: NDArray[np.float64], met: NDArray[np.float64],
-) -> bool:  # fmt: skip
-    """Normalise all groups, on as many threads as torch uses; return False if that is not possible."""
+    slot: Slot, x: Tensor, out: Tensor, last: bool, edges: NDArray[np.int64], weights: NDArray[np.float64],
+    affine: tuple[int, int], met: NDArray[np.float64],
+) -> None:  # fmt: skip
+    """Normalise all groups, on as many threads as torch uses."""
     from covshift.core.group_kernels import normalise_groups  # numba takes a while to import
 
-    affine = np.stack([np.ones(slot.channels), np.zeros(slot.channels)]).astype(slot.source.dtype)
-    for row, name in enumerate(("weight", "bias")):
-        parameter: Any = place.module._parameters.get(name)
-        if parameter is not None:
-            if parameter.dtype is not slot.dtype or len(parameter) != slot.channels:
-                return False
-            affine[row] = parameter.detach().numpy()
-    shape = (len(x), x.numel() // (len(x) * slot.channels))
+    shape = (x.shape[0], x.numel() // (x.shape[0] * slot.channels))
     numbers = (slot.source, affine, slot.eps, slot.kind, slot.only, met)
 
     def work(begin: int, end: int) -> None:
@@ -114,7 +119,6 @@ def _run(
         parts = [len(weights) * i // count for i in range(count + 1)]
         with ThreadPoolExecutor(count) as pool:
             list(pool.map(work, parts[:-1], parts[1:]))
-    return True
 
 
 def _is_watched(module: nn.Module, hooks: int) -> bool:

@@ -136,12 +136,20 @@ def write(
     held_mean = carray(_pointer(held[0]), channels, source.dtype)
     held_var = carray(_pointer(held[1]), channels, source.dtype)
     for c in range(channels):
-        mixed_mean, mixed_var = _mix(source, mean, var, c, weight, only)
-        if kind == ANCHORED:
-            shrink = (mixed_var + eps) / (np.float64(source[1, c]) + eps)
-            mixed_mean -= (np.float64(source[0, c]) - np.float64(source[2, c])) * np.sqrt(shrink)
-            mixed_var = max(0.0, (np.float64(source[3, c]) + eps) * shrink - eps)
-        held_mean[c], held_var[c] = mixed_mean, mixed_var
+        held_mean[c], held_var[c] = moments_to_hold(source, mean, var, c, weight, eps, kind, only)
+
+
+@kernel
+def moments_to_hold(
+    source: Array, mean: Array, var: Array, c: int, weight: float, eps: float, kind: int, only: int
+) -> tuple[float, float]:
+    """Return the moments of a channel that a layer must hold to correct activations with these."""
+    mixed_mean, mixed_var = _mix(source, mean, var, c, weight, only)
+    if kind == ANCHORED:
+        shrink = (mixed_var + eps) / (np.float64(source[1, c]) + eps)
+        mixed_mean -= (np.float64(source[0, c]) - np.float64(source[2, c])) * np.sqrt(shrink)
+        mixed_var = max(0.0, (np.float64(source[3, c]) + eps) * shrink - eps)
+    return mixed_mean, mixed_var
 
 
 @kernel
