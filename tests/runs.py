@@ -1,5 +1,6 @@
 """Runs and rows for tests."""
 
+import multiprocessing
 import os
 from pathlib import Path
 
@@ -86,6 +87,15 @@ def run_in(folder: Path, options: dict[str, object], out: str) -> None:
 
     os.chdir(folder)
     run(Settings.read(options), Path(out), progress=False)
+
+
+def processes_to_kill():
+    """A context for processes that are ready at once: all that takes long to import is there when they start."""
+    context = multiprocessing.get_context("forkserver")
+    # Only what is installed: the server does not know where the tests are.
+    installed = ["covshift.bench.run", "covshift.cli", "covshift.corruptions.kernels", "pytest", "typer.testing"]
+    context.set_forkserver_preload(installed)
+    return context
 
 
 def answered_runs(folder: Path) -> list[Path]:

@@ -2,7 +2,6 @@
 
 import gzip
 import json
-import multiprocessing
 import os
 import random
 import signal
@@ -15,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from runs import OPTIONS, a_row, a_run, by_cell, workplace
+from runs import OPTIONS, a_row, a_run, by_cell, processes_to_kill, workplace
 from safetensors.numpy import load
 from trees import picture
 from typer.testing import CliRunner
@@ -339,8 +338,7 @@ def write_half(folder: Path) -> None:
 
 
 def kill_while_writing(folder: Path, kills: int, seed: int) -> None:
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["test_answers"])
+    context = processes_to_kill()
     Store.create(folder, a_run())
     moments, before, orphans = random.Random(seed), 0, 0
     for number in range(kills):

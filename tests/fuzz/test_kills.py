@@ -1,20 +1,18 @@
 """A run that is killed again and again, at random moments: no row is ever lost, doubled or wrong."""
 
-import multiprocessing
 import random
 import time
 from pathlib import Path
 
 import pytest
-from runs import OPTIONS, by_cell, run_in, workplace
+from runs import OPTIONS, by_cell, processes_to_kill, run_in, workplace
 
 KILLED = {**OPTIONS, "corruptions": "fog,spatter,snow", "severities": "1,5", "threads": 1}
 
 
 def kill_at(here: Path, kills: int, seed: int) -> None:
     """Kill a run again and again, and compare what each leaves with a run that nobody disturbs."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["runs", "covshift.bench.run", "covshift.corruptions.kernels"])
+    context = processes_to_kill()
     moments, rows, kept = random.Random(seed), Path("out/rows.jsonl"), {}
     run_in(here, KILLED, "whole")
     whole = by_cell("whole")

@@ -73,6 +73,8 @@ class Settings:
 
     def __post_init__(self) -> None:
         check_kind(self.name, str, "name", "the name of a model")
+        if not self.name or "/" in self.name:
+            raise CovshiftError(f"expected name to be a part of addresses, such as 'model', got {brief(self.name)}")
         check_number(self.batch, "batch", 1, whole=True, of="images")
         check_number(self.delay, "delay", 0)
         check_kind(self.limits, Limits, "limits", "Limits")
