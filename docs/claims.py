@@ -113,7 +113,8 @@ def without_batchnorm(results: dict[str, Result]) -> Finding:
         compared = f"against BatchNorm as it is {points(better)}; adapted BatchNorm against it {points(worse)}"
         texts.append(f"{other.name} {show(needed(other.mean(NONE)))} ({compared})")
     rates = [show(needed(batch.mean(method))) for method in (NONE, FULL)]
-    clean = ", ".join(f"{result.name} {show(needed(result.rate(NONE)))}" for result in (batch, *others))
+    named = {"BatchNorm": batch} | {other.name: other for other in others}
+    clean = ", ".join(f"{name} {show(needed(result.rate(NONE)))}" for name, result in named.items())
     evidence = f"BatchNorm {rates[0]} as it is, {rates[1]} adapted; {'; '.join(texts)}. Clean, for comparison: {clean}"
     return Finding(agree(changes), evidence, commands([batch, *others]))
 

@@ -336,7 +336,7 @@ class Shared(nn.Module):
 
 
 @torch.inference_mode()
-def test_places_that_are_called_several_times_or_never_are_left_out():
+def test_places_that_are_called_several_times_or_never_are_left_out(tmp_path):
     torch.manual_seed(0)
     model, clean = randomise(Shared()), images(12)
     source = Source.measure(model, clean.split(5))
@@ -345,6 +345,10 @@ def test_places_that_are_called_several_times_or_never_are_left_out():
     with covshift.adapt(model, Batch(prior=0), source=source):
         assert relative(model(clean), want) < 1e-9
     assert Source.measure(model, clean, places="*").statistics.keys() == {"conv", "once", "head"}
+    known = Source.measure(model, images(60).split(20))
+    assert known.classes is not None
+    known.save(tmp_path / "source.safetensors")
+    assert Source.load(tmp_path / "source.safetensors").classes.slopes.keys() == {"once"}
     # Two passes in one call are not one pass that calls its layers twice.
     twin = Source.measure(model, clean, call=lambda model, x: (model(x), model(-x)))
     assert twin.statistics["once"].images == 12

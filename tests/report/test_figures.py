@@ -235,6 +235,28 @@ def test_networks_without_statistics_that_were_anchored_have_columns_and_lines(t
     assert "(none), normalised to measured clean images, by all images of a condition (full:anchored). Δ" in alone.text
 
 
+def test_anchored_scenarios_stand_beside_the_others(tmp_path):
+    both = "none,partial,full,partial:anchored,full:anchored"
+    (batch,) = results(tmp_path, "batch", model="builtin:resnet20", methods=both)
+    found = overview.section([batch])
+    wanted = ("none", "partial", "partial:anchored", "full", "full:anchored")
+    assert found.parts[0].columns == ("model", "clean", *wanted, "Δ", "N")
+    assert "Δ is what full changes" in found.text
+    assert corruptions.table(batch).columns == ("corruption", *wanted, "Δ")
+    (group,) = results(tmp_path, "gn", model="builtin:resnet20-gn", methods="none,partial:anchored,full:anchored")
+    assert "Δ is what full, or else full:anchored changes" in overview.section([batch, group]).text
+
+
+def test_norms_are_compared_in_the_same_conditions(tmp_path):
+    other = results(tmp_path, "a", model="builtin:resnet20", methods="none,full", corruptions="fog")
+    same = results(tmp_path, "b", model="builtin:resnet20", methods="none,full")
+    group = results(tmp_path, "gn", model="builtin:resnet20-gn", methods="none")
+    table = architectures.norms([*other, *same, *group], criterion(group))
+    assert isinstance(table, Table)
+    assert table.lines[0][3].text == f"{100 * same[0].mean('none').value:.1f}"
+    assert table.notes == ()
+
+
 @pytest.mark.parametrize(
     ("model", "kind", "normalised", "base"),
     [

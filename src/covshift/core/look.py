@@ -1,6 +1,7 @@
 """One look at clean images: what passes the places of a model, and what the model says of each image."""
 
 from collections.abc import Callable, Iterable, Sized
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -101,7 +102,10 @@ class Look:
 
     def classes(self, *, sync: bool) -> Classes | None:
         """Return what the classes do to the activations; None if the model gives no classes."""
-        return None if self._regression is None else self._regression.fit(sync=sync)
+        known = None if self._regression is None else self._regression.fit(sync=sync)
+        if known is None:
+            return None
+        return replace(known, slopes={path: each for path, each in known.slopes.items() if path not in self._again})
 
 
 def of_images(rows: Tensor, images: int) -> Tensor:
