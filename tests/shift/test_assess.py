@@ -9,6 +9,9 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from covshift.cli import app
+from covshift.shift import Distance
+from covshift.shift.forecast import assess
+from covshift.shift.forecast.forecast import Forecast, Prediction
 
 NETS = """
 import torch
@@ -63,7 +66,6 @@ def test_prediction_and_alarm(run, tmp_path):
     assert "predicted error" in first.stdout
     assert "adapting would" in first.stdout
     assert (tmp_path / "kept").exists()
-    assert run(*given, "--alarm", "0").exit_code == 3
     assert run(*given, "--alarm", "1", "--ignore-unsure").exit_code == 0  # no error is above 100 %
     # what was kept needs no source
     told = json.loads(run(*given[2:], "--json").stdout)
@@ -87,6 +89,25 @@ def test_what_cannot_be_told_is_an_alarm(run):
     assert run(*given, "--alarm", "1").exit_code == 4
     assert run(*given, "--alarm", "0.99", "--ignore-unsure").exit_code == 0
     assert run(*given, "--alarm", "0", "--ignore-unsure").exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("sure", "options", "code"),
+    [
+        (True, ["--alarm", "0.6"], 0),
+        (True, ["--alarm", "0.4"], 3),
+        (True, ["--alarm", "0.4", "--ignore-unsure"], 3),
+        (True, [], 0),
+        (False, ["--alarm", "0.6"], 4),
+        (False, ["--alarm", "0.4"], 4),  # a guess is not above anything
+        (False, ["--alarm", "0.4", "--ignore-unsure"], 0),
+        (False, [], 0),
+    ],
+)
+def test_exit_codes(run, monkeypatch, sure, options, code):
+    forecast = Forecast(Prediction(0.5, 0.4, 0.7), Prediction(0.3, 0.2, 0.4), Distance({}), 100, sure=sure, why="odd")
+    monkeypatch.setattr(assess, "assess", lambda *_, **__: assess.Assessment(forecast.distance, 100, forecast))
+    assert run("--source", "npz:some.npz", *options).exit_code == code
 
 
 def test_an_alarm_is_a_share(run):

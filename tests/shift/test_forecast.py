@@ -17,9 +17,11 @@ from covshift.shift.forecast.beliefs import belief, fit_beliefs
 from covshift.shift.forecast.cases import Case, Look
 from covshift.shift.forecast.doubt import OUTSIDE, Band, Doubt
 from covshift.shift.forecast.imitations import IMITATIONS, imitate
-from covshift.shift.forecast.mix import apart, apart_by_chance, estimate_mix
+from covshift.shift.forecast.knowledge import shares_of
+from covshift.shift.forecast.mix import apart, apart_by_chance, estimate_mix, unusual
 from covshift.shift.forecast.observe import Batches, Observation, observe
 from covshift.shift.forecast.pictures import DRAWN, VIEWED
+from covshift.shift.forecast.words import verdict
 
 
 def true_errors(predictor, images, labels):
@@ -124,8 +126,9 @@ def test_a_network_with_nothing_to_adapt():
     forecast, plain, _ = true_errors(learned, images[TEST], labels[TEST])
     assert forecast.plain.low <= plain <= forecast.plain.high
     assert (forecast.distance.layers, forecast.distance.average, forecast.scale) == ({}, 0, None)
-    assert forecast.adapted.error == pytest.approx(forecast.plain.error, abs=0.05)
+    assert forecast.adapted == forecast.plain
     assert forecast.advice.action == "nothing"
+    assert verdict(forecast)[-1] == "there is nothing to adapt in this network"
 
 
 def test_a_predictor_of_an_older_version_is_not_sure(trained, predictor, tmp_path):
@@ -193,6 +196,27 @@ def test_mix_of_classes():
     assert apart_by_chance(usual, 50) == pytest.approx(np.mean(drawn), rel=0.1)
 
 
+def test_mix_of_a_thousand_classes_on_a_thousand_images():
+    generator = torch.Generator().manual_seed(0)
+    every, two, sample = (torch.randint(0, most, (1000,), generator=generator) for most in (1000, 2, 1000))
+    usual = shares_of(sample, 1000)  # a third of the classes are missing from the sample
+    found = []
+    for labels in (every, 500 * two):
+        signal = 5 * nn.functional.one_hot(labels, 1000) + torch.randn(1000, 1000, generator=generator)
+        found.append(unusual(estimate_mix(5 * signal, 1.0, usual), usual, 1000))
+    assert abs(found[0]) < 0.05
+    assert found[1] > 0.7
+
+
+def test_usual_shares_are_counted_where_chance_does_not_explain_them():
+    generator = torch.Generator().manual_seed(0)
+    even = shares_of(torch.randint(0, 100, (300,), generator=generator), 100)
+    assert even.sum() == pytest.approx(1)
+    assert even.min() > 0.005
+    uneven = shares_of(torch.tensor([0] * 900 + [1] * 100), 2)
+    assert uneven[0] == pytest.approx(0.9, abs=0.005)
+
+
 def test_beliefs_are_a_logistic_regression():
     torch.manual_seed(0)
     plain, labels = 2 * torch.randn(2000, 4), torch.randint(0, 4, (2000,))
@@ -227,21 +251,25 @@ def test_doubt_is_greatest_where_it_was_wrong():
     near, drawn = (Look(case.signals, case.noise, case.features, case.distance) for case in (given[2], given[-1]))
     far = near._replace(features=tuple(value + 12 for value in near.features))
     assert doubt.at(near, 1000).plain.value == pytest.approx(0.4, abs=0.01)  # the imitations do not bend the line
-    assert doubt.at(near, 1000).plain.margin < 0.1 < 0.2 < doubt.at(drawn, 1000).plain.margin
-    assert doubt.at(near, 1000).adapted.margin < 0.03
+    close, other = (doubt.at(look, 1000).plain for look in (near, drawn))
+    assert close.high - close.low < 0.15 < 0.3 < other.high - other.low
+    assert other.value - other.low < 0.05 < 0.25 < other.high - other.value  # they were above the line, all of them
+    adapted = doubt.at(near, 1000).adapted
+    assert adapted.high - adapted.low < 0.06
     assert doubt.at(near, 1000).novelty < OUTSIDE < doubt.at(far, 1000).novelty
     noisy = near._replace(noise=(0.01, 0.01))
-    assert doubt.at(noisy, 1000).plain.margin > 0.16  # counting on few images
+    few = doubt.at(noisy, 1000).plain
+    assert min(few.high - few.value, few.value - few.low) > 0.16  # counting on few images
     assert doubt.below([0.0, 9.0]) == [0, 1, 1]
 
 
 @pytest.mark.parametrize(
     ("plain", "gain", "action"),
     [
-        (0.5, Band(0.2, 0.1), "adapt"),
-        (0.5, Band(0.2, 0.195), "label"),
-        (0.5, Band(-0.1, 0.05), "nothing"),
-        (0.12, Band(0.0, 0.1), "nothing"),
+        (0.5, Band(0.2, 0.1, 0.3), "adapt"),
+        (0.5, Band(0.2, 0.005, 0.4), "label"),
+        (0.5, Band(-0.1, -0.15, -0.05), "nothing"),
+        (0.12, Band(0.0, -0.1, 0.1), "nothing"),
     ],
 )
 def test_advice(plain, gain, action):

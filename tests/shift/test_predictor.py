@@ -67,6 +67,16 @@ def test_answers_among_some_classes(trained, predictor):
     among, of_all = predictor.predict(shown, among=range(3)), predictor.predict(shown)
     assert among.distance == of_all.distance
     assert abs(among.plain.error - true) < abs(of_all.plain.error - true)
+    assert sum(among.classes.shares) == pytest.approx(1)
+    assert not any(among.classes.shares[3:])
+
+
+def test_one_class_among_some(predictor):
+    images, labels = digits()
+    forecast = predictor.predict(images[900:][labels[900:] == 4], among=range(3, 9))
+    assert forecast.classes.skewed
+    assert np.argmax(forecast.classes.shares) == 4
+    assert not forecast.sure
 
 
 def test_a_loader_that_shuffles_is_noticed(predictor):

@@ -72,7 +72,7 @@ def command(
     typer.echo(found.as_json() if as_json else found.as_text())
     if found.forecast is None and not as_json:
         typer.echo("with --source, clean labelled images, covshift also predicts the error")
-    if found.above(alarm) and (found.sure or not ignore_unsure):
-        raise typer.Exit(FOUND)
     if found.unknown(alarm) and not ignore_unsure:
         raise typer.Exit(UNSURE)
+    if found.above(alarm):
+        raise typer.Exit(FOUND)

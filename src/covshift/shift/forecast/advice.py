@@ -26,12 +26,11 @@ def advise(plain: float, gain: Band, clean: float, chances: Tensor) -> Advice:
         clean: the error on clean images.
         chances: the chance of each answer to be wrong.
     """
-    low, high = gain.value - gain.margin, gain.value + gain.margin
-    if low > WORTH:
-        return Advice("adapt", f"adapting should lower the error by {low:.1%} to {high:.1%}")
+    if gain.low > WORTH:
+        return Advice("adapt", f"adapting should lower the error by {gain.low:.1%} to {gain.high:.1%}")
     if plain <= clean + _USUAL:
         return Advice("nothing", f"the error is about that on clean images, {clean:.1%}")
-    if high < WORTH:
+    if gain.high < WORTH:
         return Advice("nothing", "adapting would not lower the error")
     return label_some("whether adapting would lower the error is not certain", plain, chances)
 

@@ -49,13 +49,10 @@ class Assessment:
         return "\n".join([*verdict(self.forecast), *distances(self.distance, self.images, self.forecast, _LAYERS)])
 
     def above(self, alarm: float | None) -> bool:
-        """Return whether the predicted error of the model as it is exceeds the alarm."""
-        return alarm is not None and self.forecast is not None and self.forecast.plain.error > alarm
-
-    @property
-    def sure(self) -> bool:
-        """Whether there is a predicted error that can be relied on."""
-        return self.forecast is not None and self.forecast.sure
+        """Return whether the predicted error of the model as it is exceeds the alarm, and can be relied on."""
+        if alarm is None or self.forecast is None:
+            return False
+        return self.forecast.sure and self.forecast.plain.error > alarm
 
     def unknown(self, alarm: float | None) -> bool:
         """Return whether there is an alarm, and nothing to compare it with: the error cannot be told."""

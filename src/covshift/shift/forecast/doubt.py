@@ -1,7 +1,8 @@
 """`Doubt`: how far a prediction may be off, by how far the images are from the corruptions that it was learned on.
 
 Each kind of shift is left out in turn: how far off a line through the other corruptions is, and how far these are from
-it, is what is known of shifts that were never seen.
+it, is what is known of shifts that were never seen. To either side on its own: a model is too sure of itself on
+pictures that it does not know, so that errors are much more often above the line than below it.
 """
 
 from collections.abc import Sequence
@@ -20,22 +21,21 @@ OUTSIDE = 0.7
 _SHRINK = 0.1  # of the covariance of the features towards none
 _NEAREST = 2  # cases that a target must be near to
 _LEARNED = 3  # corruptions that its distance from what the lines were learned on is measured to
-_NEAR, _FAR = (
-    0.5,
-    0.8,
-)  # distances from these up to which, and from which on, a target counts as one of their kind, or not
-_COVER = 0.95
+_NEAR, _FAR = 0.5, 0.8  # from these: up to the one a target counts as of their kind, from the other on it does not
+_COVER = 0.975  # share of the cases that an interval is to hold, to either side
 _FACTORS = (1.5, 3.0)  # the least and the greatest multiple of the spread that an interval is made of
+_SIGMAS = 1.96  # standard deviations that hold 95 % on either side, of a Gaussian
 _EQUAL = 1e-6  # standard deviation of features that do not vary
 _LEAST = 0.005  # spread that nothing is below
-_SPREAD = 1.25  # standard deviations in a mean absolute deviation, of a Gaussian
+_SPREAD = 2.5  # standard deviations in the mean deviation to one side, of a Gaussian
 
 
 class Band(NamedTuple):
-    """A predicted value and how far it may be off on either side, 19 times out of 20."""
+    """A predicted value, and the least and the greatest that it may be, 19 times out of 20."""
 
     value: float
-    margin: float
+    low: float
+    high: float
 
 
 class Outlook(NamedTuple):
@@ -99,15 +99,16 @@ class Doubt:
         self._lines = _lines(cases)
         self._kinds = np.array([case.name for case in cases])
         self._learned = ~np.isin(self._kinds, IMITATIONS)
-        off = np.abs([self._left_out(case) for case in cases])[1:]  # [cases, plain adapted gain]
+        off = np.array([self._left_out(case) for case in cases])[1:]  # [cases, plain adapted gain]
+        sides = np.maximum([-off, off], 0)  # [below above, cases, plain adapted gain]
         far = np.array([self._far(near, self._kinds != kind) for near, kind in
                         zip(self._apart(self._points), self._kinds, strict=True)])[1:]  # fmt: skip
         noise = np.array([_noise(case.noise) for case in cases])[1:]
-        self._growth = np.stack([_growth(far, each) for each in off.T])  # [plain adapted gain, constant square]
-        ratios = off / np.sqrt(self._spread(far) ** 2 + noise)
+        self._growth = np.array([[_growth(far, each) for each in side.T] for side in sides])  # [.., constant square]
+        ratios = np.sqrt(np.maximum(sides**2 - _SIGMAS**2 * noise, 0)) / self._spread(far)  # beyond counting
         kinds = self._learned[1:]
-        near, others = (_factors(ratios[each] if each.any() else ratios) for each in (kinds, ~kinds))
-        self._factors = np.stack([near, others])  # of corruptions, and of other shifts
+        near, others = (_factors(ratios[:, each] if each.any() else ratios) for each in (kinds, ~kinds))
+        self._factors = np.stack([near, others])  # of corruptions and of other shifts, [2, below above, 3]
 
     def at(self, look: Look, images: int) -> Outlook:
         """Return what the cases say of a target of some images that looks like this."""
@@ -117,9 +118,9 @@ class Doubt:
         noise = _noise(look.noise) * (1 + images / self._images)
         other = np.clip((far - _NEAR) / (_FAR - _NEAR), 0, 1)
         factors = (1 - other) * self._factors[0] + other * self._factors[1]
-        margins = factors * np.sqrt(self._spread(np.array([far]))[0] ** 2 + noise)
+        below, above = np.hypot(factors * self._spread(np.array([far]))[:, 0], _SIGMAS * np.sqrt(noise))
         values = _predict(self._lines, look.signals)
-        plain, adapted, gain = map(Band, values.tolist(), margins.tolist())
+        plain, adapted, gain = map(Band, values.tolist(), (values - below).tolist(), (values + above).tolist())
         novelty = float(np.sort(near)[:_NEAREST].mean())
         differences = np.abs(np.array(look.features) - self._features[np.argmin(near)]) * self._space.scale
         return Outlook(plain, adapted, gain, novelty, int(np.argmax(differences)))
@@ -132,7 +133,7 @@ class Doubt:
     def _left_out(self, case: Case) -> Doubles:
         others = [other for other in self.cases if other.name != case.name or other.name == "clean"]
         truth = np.array([case.plain, case.adapted, case.plain - case.adapted])
-        return np.asarray(_predict(_lines(others), case.signals) - truth)
+        return np.asarray(truth - _predict(_lines(others), case.signals))
 
     def _apart(self, points: Doubles) -> Doubles:
         return np.asarray(np.sqrt(((points[:, None] - self._points) ** 2).mean(-1)))
@@ -143,8 +144,9 @@ class Doubt:
         return float((chosen if len(chosen) else np.sort(near[others]))[:_LEARNED].mean())
 
     def _spread(self, far: Doubles) -> Doubles:
-        """Return how far off predictions are at some distances from what they were learned on, [distances, 3]."""
-        return np.asarray(self._growth[:, 0] + far[:, None] ** 2 * self._growth[:, 1])
+        """Return how far off predictions are at some distances from what they were learned on, [2, distances, 3]."""
+        constant, slope = np.moveaxis(self._growth, -1, 0)[:, :, None]
+        return np.asarray(constant + far[:, None] ** 2 * slope)
 
 
 def _growth(far: Doubles, off: Doubles) -> Doubles:
@@ -152,7 +154,11 @@ def _growth(far: Doubles, off: Doubles) -> Doubles:
 
     Neither is negative.
 
-    >>> _growth(np.array([0.0, 1.0, 2.0]), np.array([0.08, 0.16, 0.4])).round(3).tolist()
+    Args:
+        far: the distances.
+        off: how far off predictions were to one side, and 0 where it was to the other.
+
+    >>> _growth(np.array([0.0, 1.0, 2.0]), np.array([0.04, 0.08, 0.2])).round(3).tolist()
     [0.1, 0.1]
     """
     squares, sizes = far**2, _SPREAD * off
@@ -165,7 +171,7 @@ def _growth(far: Doubles, off: Doubles) -> Doubles:
 
 
 def _factors(ratios: Doubles) -> Doubles:
-    return np.asarray(np.quantile(ratios, _COVER, axis=0).clip(*_FACTORS))
+    return np.asarray(np.quantile(ratios, _COVER, axis=-2).clip(*_FACTORS))
 
 
 def _noise(of_two: tuple[float, float]) -> Doubles:

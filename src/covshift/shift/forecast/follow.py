@@ -20,7 +20,7 @@ from covshift.shift.forecast.doubt import OUTSIDE, Band, Doubt
 from covshift.shift.forecast.forecast import Advice, ClassMix, Forecast
 from covshift.shift.forecast.judgement import FEWEST, MIX, few_classes, interval_of
 from covshift.shift.forecast.knowledge import Knowledge
-from covshift.shift.forecast.mix import apart, apart_by_chance
+from covshift.shift.forecast.mix import unusual
 from covshift.shift.forecast.observe import check_logits
 from covshift.shift.theory import Doubles
 
@@ -90,7 +90,7 @@ class Follower:
         usual = self._known.usual
         shares = torch.tensor(answers.shares, dtype=torch.float64)
         images = max(1, int(answers.images))
-        skewed = apart(shares, usual) - apart_by_chance(usual, images) > MIX
+        skewed = unusual(shares, usual, images) > MIX
         classes = ClassMix(answers.shares, tuple(usual.tolist()), skewed)
         outlook = None if distance is None else self._doubt.at(self._look(answers, distance, images), images)
         why = ""
@@ -102,7 +102,7 @@ class Follower:
             why = few_classes(classes)
         elif outlook.novelty > OUTSIDE:
             why = "the images are unlike all that the predictor was calibrated on"
-        plain, adapted = (Band(0.5, 0.5),) * 2 if outlook is None else (outlook.plain, outlook.adapted)
+        plain, adapted = (Band(0.5, 0.0, 1.0),) * 2 if outlook is None else (outlook.plain, outlook.adapted)
         return Forecast(
             interval_of(plain, sure=not why),
             interval_of(adapted, sure=not why),

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+import torch
+
 from covshift.shift.distance import Distance
 from covshift.shift.forecast.advice import advise, label_some
 from covshift.shift.forecast.beliefs import wrong_answers
@@ -9,7 +11,7 @@ from covshift.shift.forecast.cases import FEATURES, PLACES
 from covshift.shift.forecast.doubt import OUTSIDE, Band, Doubt
 from covshift.shift.forecast.forecast import NO_ADVICE, Advice, ClassMix, DistanceScale, Forecast, Prediction
 from covshift.shift.forecast.knowledge import Knowledge
-from covshift.shift.forecast.mix import apart, apart_by_chance, estimate_mix
+from covshift.shift.forecast.mix import estimate_mix, unusual
 from covshift.shift.forecast.observe import Observation
 from covshift.shift.forecast.skew import Skewed, look_skewed
 
@@ -75,11 +77,12 @@ def judge_images(seen: Observation, known: Knowledge | None, doubt: Doubt | None
     outlook = doubt.at(known.look(seen, temperature), images)
     past, skews = look_skewed(seen, temperature), known.skews
     classes = _classes(seen, past, known, temperature)
-    skewed = classes is not None and classes.skewed
-    plain, adapted, why = outlook.plain, outlook.adapted, ""
+    skewed = classes.skewed
+    adaptable = bool(seen.distance.layers)
+    plain, adapted, why = outlook.plain, outlook.adapted if adaptable else outlook.plain, ""
     if images < FEWEST:
         why = f"{images} images are too few, {FEWEST} the least"
-    elif skewed and past is not None and skews is not None and skews.unmoved(past):
+    elif skewed and past is not None and skews is not None and seen.classes is None and skews.unmoved(past):
         plain, adapted = skews.at(past)
     elif skewed:
         why = few_classes(classes)
@@ -90,8 +93,8 @@ def judge_images(seen: Observation, known: Knowledge | None, doubt: Doubt | None
         advice = label_some(why, 0.5, chances)
     elif skewed:
         advice = Advice("nothing", "the images are of few classes, which adapting would take for a shift")
-    elif seen.adapted is seen.plain:
-        advice = advise(plain.value, Band(0.0, 0.0), clean, chances)
+    elif not adaptable:
+        advice = advise(plain.value, Band(0.0, 0.0, 0.0), clean, chances)
     else:
         advice = advise(plain.value, outlook.gain, clean, chances)
     after = interval_of(adapted)
@@ -100,26 +103,23 @@ def judge_images(seen: Observation, known: Knowledge | None, doubt: Doubt | None
     return Judgement(interval_of(plain), after, why, classes, advice, _scale(seen, known, doubt))
 
 
-def _classes(seen: Observation, past: Skewed | None, known: Knowledge, temperature: float) -> ClassMix | None:
+def _classes(seen: Observation, past: Skewed | None, known: Knowledge, temperature: float) -> ClassMix:
     """Return the mix of classes by the answers of the model that is to be believed."""
-    usual = known.usual
-    if seen.adapted.shape[1] != len(usual):
-        return None  # answers among some classes only
+    possible = torch.arange(len(known.usual)) if seen.classes is None else torch.tensor(seen.classes)
+    usual = known.usual[possible] / known.usual[possible].sum()
     shares = estimate_mix(seen.adapted, temperature, usual)
-    mix = apart(shares, usual) - apart_by_chance(usual, len(seen.adapted))
+    mix = unusual(shares, usual, len(seen.adapted))
     skewed = mix > MIX if past is None or known.skews is None else known.skews.suspects(past, mix)
     if skewed and seen.conditional is not None:
         shares = estimate_mix(seen.conditional.logits, temperature, usual)
-    return ClassMix(tuple(shares.tolist()), tuple(usual.tolist()), skewed)
+    both = (torch.zeros_like(known.usual).index_copy(0, possible, each) for each in (shares, usual))
+    return ClassMix(*(tuple(each.tolist()) for each in both), skewed)
 
 
-def few_classes(classes: ClassMix | None) -> str:
+def few_classes(classes: ClassMix) -> str:
     """Return why no error can be named on images of few classes."""
-    top = "fewer than usual"
-    if classes is not None:
-        share, name = max((share, name) for name, share in enumerate(classes.shares))
-        top = f"class {name} has {share:.0%}"
-    return f"the images seem to be of few classes ({top}), and may have moved besides"
+    share, name = max((share, name) for name, share in enumerate(classes.shares))
+    return f"the images seem to be of few classes (class {name} has {share:.0%}), and may have moved besides"
 
 
 def _feature(position: int) -> str:
@@ -139,8 +139,8 @@ def _scale(seen: Observation, known: Knowledge, doubt: Doubt) -> DistanceScale |
 def interval_of(band: Band, *, sure: bool = True) -> Prediction:
     """Return a predicted value with its interval; with one from 0 to 1 if it cannot be relied on.
 
-    >>> interval_of(Band(0.25, 0.5))
+    >>> interval_of(Band(0.25, -0.25, 0.75))
     Prediction(error=0.25, low=0.0, high=0.75)
     """
-    value, margin = band if sure else (band.value, 1.0)
-    return Prediction(value, max(0.0, value - margin), min(1.0, value + margin))
+    value, low, high = band if sure else (band.value, 0.0, 1.0)
+    return Prediction(value, max(0.0, low), min(1.0, high))

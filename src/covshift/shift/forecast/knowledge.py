@@ -75,5 +75,15 @@ def chance_of(source: Source | None) -> dict[str, float]:
 
 
 def shares_of(labels: Tensor, classes: int) -> Tensor:
-    """Return the share of each class among some labels."""
-    return torch.bincount(labels, minlength=classes).double() / len(labels)
+    """Return the share of each class that some labels speak for.
+
+    Numbers that differ no more than chance has them differ speak for equal shares; the more they differ, the more they
+    are taken for what they are. A class may be missing from a sample of few images for each.
+
+    >>> shares_of(torch.tensor([0, 0, 1, 3]), 4)
+    tensor([0.2500, 0.2500, 0.2500, 0.2500], dtype=torch.float64)
+    """
+    counted = torch.bincount(labels, minlength=classes).double() / len(labels)
+    by_chance = (1 - 1 / classes) / len(labels)  # the sum of squares of what equal shares differ by
+    equal = by_chance / max(float((counted - 1 / classes).square().sum()), by_chance)
+    return equal / classes + (1 - equal) * counted

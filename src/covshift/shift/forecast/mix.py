@@ -2,10 +2,12 @@
 
 import math
 
+import torch
 from torch import Tensor
 
 _STEPS = 200
 _LEAST = 1e-6  # share of a class, so that none is ruled out
+_GROUPS = 20  # classes, or groups of these, that a mix is compared in
 
 
 def estimate_mix(logits: Tensor, temperature: float, usual: Tensor) -> Tensor:
@@ -19,7 +21,6 @@ def estimate_mix(logits: Tensor, temperature: float, usual: Tensor) -> Tensor:
         temperature: divides the logits, so that the probabilities are about right.
         usual: the shares of the classes that the model is used to, [classes].
 
-    >>> import torch
     >>> estimate_mix(20 * torch.eye(2)[[0, 0, 0, 1]], 1.0, torch.tensor([0.5, 0.5])).round(decimals=2)
     tensor([0.7500, 0.2500], dtype=torch.float64)
     """
@@ -31,6 +32,21 @@ def estimate_mix(logits: Tensor, temperature: float, usual: Tensor) -> Tensor:
         shares = (each / each.sum(1, keepdim=True)).mean(0).clamp(min=_LEAST)
         shares = shares / shares.sum()
     return shares
+
+
+def unusual(shares: Tensor, usual: Tensor, images: int) -> float:
+    """Return how far a mix of classes is from the usual one, beyond chance: at most 1, and about 0 for the usual one.
+
+    Of many classes some hundred images tell little one by one, so that they are compared in groups of neighbours.
+
+    Args:
+        shares: the share of each class, [classes].
+        usual: the usual one, [classes].
+        images: the number of images that the shares were found on.
+    """
+    groups = torch.arange(len(usual)) * min(len(usual), _GROUPS) // len(usual)
+    found, wanted = (torch.zeros(_GROUPS).double().index_add(0, groups, each.double()) for each in (shares, usual))
+    return apart(found, wanted) - apart_by_chance(wanted, images)
 
 
 def apart(shares: Tensor, usual: Tensor) -> float:

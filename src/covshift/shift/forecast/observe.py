@@ -45,12 +45,14 @@ class Observation(NamedTuple):
         distance: how far the statistics have moved from the source; without layers where there are none.
         conditional: the answers of the model adapted under the assumption that the images are of the classes that the
             plain model sees; None where that was not tried.
+        classes: the classes that can be the answer, which the logits are of; None for all of them.
     """
 
     plain: Tensor
     adapted: Tensor
     distance: Distance
     conditional: Conditional | None = None
+    classes: tuple[int, ...] | None = None
 
     def logits(self, which: WhichModel) -> Tensor:
         """Return the logits of the plain or of the adapted model."""
@@ -62,7 +64,7 @@ class Observation(NamedTuple):
         if conditional is not None:
             conditional = conditional._replace(logits=select(conditional.logits, classes))
         plain, adapted = select(self.plain, classes), select(self.adapted, classes)
-        return self._replace(plain=plain, adapted=adapted, conditional=conditional)
+        return self._replace(plain=plain, adapted=adapted, conditional=conditional, classes=tuple(classes))
 
 
 def observe(

@@ -14,6 +14,7 @@ from covshift.shift.forecast.beliefs import belief
 from covshift.shift.forecast.cases import error
 from covshift.shift.forecast.doubt import Band
 from covshift.shift.forecast.observe import Observation
+from covshift.shift.theory import Doubles
 
 SUSPECT = 0.15
 """Loss of doubt by adapting past the classes, above that on clean images, and the distance of the mix of classes from
@@ -103,18 +104,25 @@ class Skews:
         bounds = np.max([case.look.bounds for case in self.cases], axis=0)
         signal = max(case.look.signals[0] for case in self.cases)
         alike = bool((np.array(look.bounds) <= _SLACK * bounds).all()) and look.signals[0] <= _SLACK * signal
-        return alike and self._band(look, 0).margin <= _WIDEST
+        return alike and self._margin(look, 0) <= _WIDEST
 
     def at(self, look: Skewed) -> tuple[Band, Band]:
         """Return the errors to expect of both models on clean images of few classes."""
         return self._band(look, 0), self._band(look, 1)
 
     def _band(self, look: Skewed, which: int) -> Band:
-        off = np.array([(case.plain, case.adapted)[which] - case.look.signals[which] for case in self.cases])
+        value = min(1.0, max(0.0, look.signals[which] + float(self._off(which).mean())))
+        margin = self._margin(look, which)
+        return Band(value, value - margin, value + margin)
+
+    def _margin(self, look: Skewed, which: int) -> float:
+        off = self._off(which)
         noise = np.array([case.look.noise[which] for case in self.cases])
         spread = max(float(off.var(ddof=1) - noise.mean()), _LEAST**2) * (1 + 1 / len(off))
-        value = min(1.0, max(0.0, look.signals[which] + float(off.mean())))
-        return Band(value, _SIGMAS * float(np.sqrt(spread + look.noise[which])))
+        return _SIGMAS * float(np.sqrt(spread + look.noise[which]))
+
+    def _off(self, which: int) -> Doubles:
+        return np.array([(case.plain, case.adapted)[which] - case.look.signals[which] for case in self.cases])
 
 
 def _noise(chances: Tensor) -> float:

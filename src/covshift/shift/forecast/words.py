@@ -22,6 +22,8 @@ def verdict(forecast: Forecast | None) -> list[str]:
         lines.append(f"classes: {_classes(forecast.classes)}")
     doubt = "" if forecast.sure else ", a guess that may be off by any amount"
     lines.append(f"predicted error {_percent(plain)}{doubt}")
+    if not forecast.distance.layers:
+        return [*lines, "there is nothing to adapt in this network"]
     verb = "lower" if adapted.error <= plain.error else "raise"
     return [*lines, f"adapting would {verb} it to {_percent(adapted)}{doubt}"]
 
