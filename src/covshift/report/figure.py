@@ -208,12 +208,16 @@ def over_batch_sizes(rows: Sequence[Datum], title: str) -> "altair.TopLevelMixin
     return alt.layer(lines, points).properties(width="container", height=280)
 
 
-def legend(names: Sequence[str], symbol: str | None = None, title: str | None = None) -> Any:
-    """Return a legend in as many columns as fit a phone."""
+def legend(names: Sequence[str], symbol: str | None = None, title: str | None = None, *, fit: bool = False) -> Any:
+    """Return a legend in as many columns as fit a phone or, with `fit`, the width of a chart that stands alone."""
     import altair
 
-    columns = max(1, _PHONE // (26 + 7 * max(len(name) for name in names)))
-    given: dict[str, Any] = {"title": title, "columns": min(columns, len(names)), "symbolOpacity": 1}
+    column = 26 + 7 * max(len(name) for name in names)  # px
+    columns: Any = max(1, min(_PHONE // column, len(names)))
+    if fit:
+        # Not the width of the chart, which follows from the legend; files have no container.
+        columns = altair.ExprRef(f"max(1, min({len(names)}, floor((containerSize()[0] || {WIDTH}) / {column})))")
+    given: dict[str, Any] = {"title": title, "columns": columns, "symbolOpacity": 1}
     if symbol is not None:
         given |= {"symbolType": symbol, "symbolStrokeColor": _INK, "symbolSize": 250}
     return altair.Legend(**given)
