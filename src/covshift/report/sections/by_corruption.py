@@ -81,7 +81,7 @@ def _bars(result: Result, rows: Sequence[Datum], top: float, anchors: Mapping[st
     linked = base.transform_calculate(gallery=f"({target})[datum.corruption]") if links else base
     drawn = linked.mark_bar().encode(
         x=alt.X("error:Q", title="top-1 error in %", scale=alt.Scale(domain=[0, top], nice=False)),
-        color=alt.Color("method:N", legend=legend(methods, fit=True), scale=palette(methods, METHOD_COLOURS)),
+        color=alt.Color("method:N", legend=legend(methods, beside=110), scale=palette(methods, METHOD_COLOURS)),
         tooltip=["corruption:N", "method:N", "error:Q", "low:Q", "high:Q"],
         **({"href": alt.Href("gallery:N")} if links else {}),
     )

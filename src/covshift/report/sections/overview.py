@@ -20,6 +20,8 @@ from covshift.support.tables import (
     signed,
 )
 
+_LONGEST = 160  # px of a model's name beside the chart
+
 _PARTIAL = "covshift bench run --out RUN --extend --methods partial"
 _ANCHORED = "covshift bench run --out RUN --extend --methods full:anchored"
 
@@ -152,8 +154,8 @@ def chart(results: Sequence[Result]) -> list[Figure | Gap]:
     ]
     if not rows:
         return []
-    names = legend(methods, fit=True)
-    short = alt.Axis(labelLimit=160)  # px, so that a phone has room for the chart beside long names
+    names = legend(methods, beside=_LONGEST)
+    short = alt.Axis(labelLimit=_LONGEST)  # px, so that a phone has room for the chart beside long names
     base = alt.Chart(data(rows)).encode(y=alt.Y("model:N", sort=[r.name for r in results], title=None, axis=short))
     span = base.mark_rule(opacity=0.5).encode(x=alt.X("min(error):Q"), x2=alt.X2("max(error):Q"))
     points = base.mark_point(filled=True, size=110, opacity=1).encode(

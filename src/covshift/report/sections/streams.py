@@ -100,7 +100,7 @@ def _chart(rows: Sequence[Datum], marks: Sequence[Datum]) -> "altair.TopLevelMix
 
     methods = list(dict.fromkeys(str(row["method"]) for row in rows))
     x = alt.X("images:Q", title="images seen", axis=alt.Axis(grid=False, format=",d"))
-    names = legend(methods, "stroke", fit=True)
+    names = legend(methods, "stroke", beside=50)
     dashes = alt.Scale(domain=methods, range=_dashes(methods))
     lines = (
         alt.Chart(data(rows))
