@@ -37,7 +37,7 @@ for (const chart of document.querySelectorAll(".chart")) {
   const svg = chart.querySelector("svg"), frame = svg.getBoundingClientRect();
   for (const text of svg.querySelectorAll("text")) {
     const box = text.getBoundingClientRect();
-    if (box.width && (box.right > frame.right + 1 || box.left < frame.left - 1))
+    if (box.width && (box.right > frame.right + 1 || box.left < frame.left - 1 || box.top < frame.top - 1))
       found.push(`${chart.dataset.spec}: '${text.textContent}' is cut off`);
   }
   for (const axis of svg.querySelectorAll(".role-axis-label, .role-legend-entry")) {
@@ -65,7 +65,8 @@ def page(tmp_path_factory):
     }
     runs = [make_run(folder / "runs" / "resnet20", 0.08, grid=True, **settings)]
     runs.append(make_run(folder / "runs" / "resnet20-a-rather-long-name", 0.1, grid=True, **settings))
-    runs.append(make_run(folder / "runs" / "resnet20-gn", 0.1, **{**settings, "methods": "none"}))
+    anchored = {**settings, "methods": "none,partial:anchored,full:anchored"}
+    runs.append(make_run(folder / "runs" / "resnet20-gn", 0.1, **anchored))
     runs.append(make_run(folder / "runs" / "half", 0.2, keep=0.7, **settings))
     make_shift(runs[0])
     return report(runs, folder / "out", images=False)

@@ -208,12 +208,22 @@ def over_batch_sizes(rows: Sequence[Datum], title: str) -> "altair.TopLevelMixin
     return alt.layer(lines, points).properties(width="container", height=280)
 
 
-def legend(names: Sequence[str], symbol: str | None = None, title: str | None = None) -> Any:
-    """Return a legend in as many columns as fit a phone."""
+def legend(
+    names: Sequence[str], symbol: str | None = None, title: str | None = None, *, beside: int | None = None
+) -> Any:
+    """Return a legend in as many columns as fit a phone.
+
+    With `beside`, the px that an axis takes at its left, it has as many as fit the page, for a chart that stands alone.
+    """
     import altair
 
-    columns = max(1, _PHONE // (26 + 7 * max(len(name) for name in names)))
-    given: dict[str, Any] = {"title": title, "columns": min(columns, len(names)), "symbolOpacity": 1}
+    column = 26 + 7 * max(len(name) for name in names)  # px
+    columns: Any = max(1, min(_PHONE // column, len(names)))
+    if beside is not None:
+        # Not the width of the chart, which follows from the legend; files have no container.
+        width = f"(containerSize()[0] || {WIDTH}) - {beside}"
+        columns = altair.ExprRef(f"max(1, min({len(names)}, floor(({width}) / {column})))")
+    given: dict[str, Any] = {"title": title, "columns": columns, "symbolOpacity": 1}
     if symbol is not None:
         given |= {"symbolType": symbol, "symbolStrokeColor": _INK, "symbolSize": 250}
     return altair.Legend(**given)

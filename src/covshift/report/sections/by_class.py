@@ -10,7 +10,7 @@ from covshift.bench.results.by_class import BINS, Pooled, by_class, calibration_
 from covshift.bench.results.metrics import rate
 from covshift.bench.results.paired import evenly, pairs
 from covshift.data.condition import CLEAN, Condition
-from covshift.report.figure import METHOD_COLOURS, Datum, Figure, data, figure, palette
+from covshift.report.figure import METHOD_COLOURS, Datum, Figure, data, figure, legend, palette
 from covshift.report.gather import Result
 from covshift.report.naming import class_name, file_name
 from covshift.report.parts import Part, Section
@@ -95,7 +95,7 @@ def _diagram(each: Compared) -> Figure:
     lines = lines.encode(
         x=alt.X("confidence:Q", title="confidence in %", scale=scale, axis=axis),
         y=alt.Y("right:Q", title="right in %", scale=scale, axis=axis),
-        color=alt.Color("method:N", title=None, scale=palette(list(sides), METHOD_COLOURS)),
+        color=alt.Color("method:N", legend=legend(list(sides)), scale=palette(list(sides), METHOD_COLOURS)),
         tooltip=["method:N", "confidence:Q", "right:Q", "answers:Q"],
     )
     drawn = (ideal + lines).properties(width="container", height=260)

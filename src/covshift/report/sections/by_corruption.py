@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping, Sequence
 
 from covshift.bench.methods import NONE
-from covshift.report.figure import METHOD_COLOURS, Datum, Figure, data, figure, in_percent, palette
+from covshift.report.figure import METHOD_COLOURS, Datum, Figure, data, figure, in_percent, legend, palette
 from covshift.report.gather import Result
 from covshift.report.naming import file_name
 from covshift.report.parts import Gap, Part, Section, lacking
@@ -81,7 +81,7 @@ def _bars(result: Result, rows: Sequence[Datum], top: float, anchors: Mapping[st
     linked = base.transform_calculate(gallery=f"({target})[datum.corruption]") if links else base
     drawn = linked.mark_bar().encode(
         x=alt.X("error:Q", title="top-1 error in %", scale=alt.Scale(domain=[0, top], nice=False)),
-        color=alt.Color("method:N", title=None, scale=palette(methods, METHOD_COLOURS)),
+        color=alt.Color("method:N", legend=legend(methods, beside=110), scale=palette(methods, METHOD_COLOURS)),
         tooltip=["corruption:N", "method:N", "error:Q", "low:Q", "high:Q"],
         **({"href": alt.Href("gallery:N")} if links else {}),
     )

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from covshift.bench.methods import ANCHORED, FULL, NONE, PARTIAL, SCENARIOS, value_text
 from covshift.bench.results.table import why_no_mce
 from covshift.report.criterion import uneven, unpaired, unshuffled
-from covshift.report.figure import METHOD_COLOURS, Figure, data, figure, in_percent, palette, shapes
+from covshift.report.figure import METHOD_COLOURS, Figure, data, figure, in_percent, legend, palette, shapes
 from covshift.report.gather import Result
 from covshift.report.naming import WITHOUT, method_words, norm
 from covshift.report.parts import Gap, Part, Section, lacking
@@ -19,6 +19,8 @@ from covshift.support.tables import (
     share_cell,
     signed,
 )
+
+_LONGEST = 160  # px of a model's name beside the chart
 
 _PARTIAL = "covshift bench run --out RUN --extend --methods partial"
 _ANCHORED = "covshift bench run --out RUN --extend --methods full:anchored"
@@ -155,13 +157,14 @@ def chart(results: Sequence[Result]) -> list[Figure | Gap]:
     ]
     if not rows:
         return []
-    short = alt.Axis(labelLimit=160)  # px, so that a phone has room for the chart beside long names
+    names = legend(methods, beside=_LONGEST)
+    short = alt.Axis(labelLimit=_LONGEST)  # px, so that a phone has room for the chart beside long names
     base = alt.Chart(data(rows)).encode(y=alt.Y("model:N", sort=[r.name for r in results], title=None, axis=short))
     span = base.mark_rule(opacity=0.5).encode(x=alt.X("min(error):Q"), x2=alt.X2("max(error):Q"))
     points = base.mark_point(filled=True, size=110, opacity=1).encode(
         x=alt.X("error:Q", title="mean error in %", scale=alt.Scale(zero=True), axis=alt.Axis(tickCount=10)),
-        color=alt.Color("method:N", title=None, scale=palette(methods, METHOD_COLOURS)),
-        shape=alt.Shape("method:N", title=None, scale=shapes(methods)),
+        color=alt.Color("method:N", legend=names, scale=palette(methods, METHOD_COLOURS)),
+        shape=alt.Shape("method:N", legend=names, scale=shapes(methods)),
         tooltip=["model:N", "method:N", "error:Q", "low:Q", "high:Q"],
     )
     drawn = (span + points).properties(width="container", height=30 * len({row["model"] for row in rows}))

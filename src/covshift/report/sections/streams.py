@@ -101,6 +101,7 @@ def _chart(rows: Sequence[Datum], marks: Sequence[Datum]) -> "altair.TopLevelMix
 
     methods = list(dict.fromkeys(str(row["method"]) for row in rows))
     x = alt.X("images:Q", title="images seen", axis=alt.Axis(grid=False, format=",d"))
+    names = legend(methods, "stroke", beside=50)
     dashes = alt.Scale(domain=methods, range=_dashes(methods))
     lines = (
         alt.Chart(data(rows))
@@ -108,8 +109,8 @@ def _chart(rows: Sequence[Datum], marks: Sequence[Datum]) -> "altair.TopLevelMix
         .encode(
             x=x,
             y=alt.Y("error:Q", title="top-1 error in %"),
-            color=alt.Color("method:N", legend=legend(methods, "stroke"), scale=palette(methods, METHOD_COLOURS)),
-            strokeDash=alt.StrokeDash("method:N", legend=legend(methods, "stroke"), scale=dashes),
+            color=alt.Color("method:N", legend=names, scale=palette(methods, METHOD_COLOURS)),
+            strokeDash=alt.StrokeDash("method:N", legend=names, scale=dashes),
             tooltip=[f"{name}:N" for name in rows[0]],
         )
     )
