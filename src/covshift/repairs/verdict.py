@@ -17,9 +17,9 @@ Word = Literal["repair", "nothing to repair", "cannot help"]
 FEWEST = 32
 """Number of images below which their statistics are mostly chance."""
 
-_FEW, _UNEVEN = 0.7, 0.95
+_FEW, _UNEVEN, _LEFT_UNEVEN = 0.7, 0.95, 0.85
 """Parts of the effective classes that chance leaves at least, below which answers are of few classes, or uneven, so
-that only the first half of the layers is adapted."""
+that only the first half of the layers is adapted; and uneven after a shift that was undone in part."""
 
 _UNDONE = 1.5
 """Factor by which adapting the first half of the layers makes the answers those of more classes, where a shift had
@@ -78,8 +78,8 @@ def judge(
     Images of few classes have the statistics of these classes, and adapting to them makes a model worse. A model
     gives few answers also where a shift confuses it; but the first half of its layers knows little of classes, so that
     adapting these alone undoes much of a shift, and leaves few classes few. Where the answers are then still uneven,
-    more is not adapted, unless they were much more so before. Among the rest, the predicted errors decide or, without
-    errors that can be relied on, whether the adapted model is surer: without a shift it is less sure.
+    more is not adapted. The predicted errors decide or, without errors that can be relied on, whether the adapted model
+    is surer, or was confused before: without a shift it is less sure.
 
     Args:
         seen: the answers of the model as it is and adapted, without labels.
@@ -99,9 +99,11 @@ def judge(
     check_enough(images)
     expected = _left_by_chance(images, np.ones(half.shape[1]) if usual is None else usual.double().numpy())
     mix = effective_classes(half) / expected
-    confused = effective_classes(half) >= _UNDONE * effective_classes(seen.plain)
+    confused = effective_classes(half) >= _UNDONE * effective_classes(seen.plain) and (
+        mix >= _UNEVEN or _change_of_confidence(seen) >= 0
+    )
+    uneven = mix < (_LEFT_UNEVEN if confused else _UNEVEN)
     skewed = forecast is not None and forecast.classes is not None and forecast.classes.skewed
-    uneven = mix < _UNEVEN and not (confused and _change_of_confidence(seen) >= 0)
     if mix < _FEW or skewed:
         return Verdict(
             "cannot help",
@@ -138,10 +140,9 @@ def _by_confidence(seen: Observation, adapted: Tensor, *, uneven: bool, confused
     if changed < _CHANGED:
         return Verdict("nothing to repair", f"adapting changes {changed:.1%} of the answers")
     sure = _sure(seen.plain, adapted)
-    surer = confidence(adapted) >= confidence(seen.plain)
-    if uneven and not surer:
-        return Verdict("cannot help", f"{_MIXED}, and {sure}, though only in the first half of its layers")
-    if not surer and not confused:  # confused, a model may well be sure of itself
+    if confidence(adapted) < confidence(seen.plain) and not confused:
+        if uneven:
+            return Verdict("cannot help", f"{_MIXED}, and {sure}, though only in the first half of its layers")
         return Verdict("nothing to repair", f"{sure}, as it does without a shift")
     moved = f"the images have moved by {seen.distance.average:.2f}, and {sure}"
     return Verdict(
