@@ -169,9 +169,9 @@ def spent(process: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def show(name: str, load: Load, images: int) -> float:
+def show(name: str, load: Load) -> float:
     """Print what the clients have seen; return the images per second."""
-    rate = len(load.latencies) * images / load.seconds
+    rate = len(load.latencies) / load.seconds
     p50, p99 = np.percentile(load.latencies, [50, 99]) * 1e3
     print(f"{name}: {rate:.0f} images/s, p50 {p50:.1f} ms, p99 {p99:.1f} ms, {load.errors} errors")
     return rate
@@ -233,7 +233,7 @@ class Bare:
 
 async def measure(options: argparse.Namespace, port: int, server: int, bare: Bare) -> None:
     """Print the images per second beside those of the bare model, and the latency at half of them."""
-    clients = [Client(port, tensor_of(number + 1, options.images, bare.side)) for number in range(options.cameras)]
+    clients = [Client(port, tensor_of(number + 1, 1, bare.side)) for number in range(options.cameras)]
     part = options.seconds / options.turns
     await warm(clients[0])
     await closed(clients, 2.0)
@@ -243,17 +243,17 @@ async def measure(options: argparse.Namespace, port: int, server: int, bare: Bar
         kept.append(keeping.forward(part / 4))
         begun = spent(server)
         loads.append(await closed(clients, part))
-        each.append((spent(server) - begun) / (len(loads[-1].latencies) * options.images))
+        each.append((spent(server) - begun) / len(loads[-1].latencies))
     keeping.close()
     forward, load = min(forwards), max(loads, key=lambda load: len(load.latencies) / load.seconds)
     print(f"bare model: {options.batch / forward:.0f} images/s at batch {options.batch}, {forward * 1e3:.1f} ms a pass")
-    full = show("full load", load, options.images)
+    full = show("full load", load)
     share, same = full * forward / options.batch, full * min(kept) / options.batch
     print(f"  {share:.0%} of the bare model; {same:.0%} of it where it keeps freed memory, as the server does")
     print(f"  {min(each) * 1e3:.2f} ms of CPU for each image, HTTP and writing included")
-    halves = [await paced(clients, full / 2 / options.images, part) for _ in range(options.turns)]
+    halves = [await paced(clients, full / 2, part) for _ in range(options.turns)]
     half = min(halves, key=lambda load: float(np.percentile(load.latencies, 99)))
-    show("half load", half, options.images)
+    show("half load", half)
     p99 = float(np.percentile(half.latencies, 99))
     print(f"  p99 is {p99 / forward:.1f} times the forward pass of a full batch")
 
@@ -265,7 +265,7 @@ async def many(options: argparse.Namespace, port: int, server: int, bare: Bare) 
     print(f"memory with one camera: {memory(server):.0f} MB")
     for part in range(6):
         load = await paced(clients, options.cameras, options.seconds / 6)
-        show(f"{options.cameras} cameras, 1 frame/s, part {part + 1}", load, 1)
+        show(f"{options.cameras} cameras, 1 frame/s, part {part + 1}", load)
         print(f"  memory: {memory(server):.0f} MB")
 
 
@@ -305,7 +305,6 @@ def main() -> None:
     parser.add_argument("--policy", default="live")
     parser.add_argument("--source")
     parser.add_argument("--batch", type=int, default=32)
-    parser.add_argument("--images", type=int, default=1, help="images in a request under load")
     parser.add_argument("--cameras", type=int)
     parser.add_argument("--seconds", type=float)
     parser.add_argument("--turns", type=int, default=6, help="turns of the server and the bare model under load")

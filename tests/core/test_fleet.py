@@ -162,6 +162,37 @@ def test_nan_of_one_camera_touches_no_other():
         assert fleet["bad"].state == kept
 
 
+@pytest.mark.parametrize("cameras", [("a",), ("a", "b")])
+def test_answers_that_are_nan_are_not_remembered(cameras):
+    """Of a model whose statistics are finite all the same."""
+
+    class Spoilt(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.net = tiny(dtype=torch.float32)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.net(x).where(x.mean((1, 2, 3))[:, None] < 1, torch.nan)
+
+    model = Spoilt().eval()
+    source = Source.measure(model, images(64, 12, seed=9, dtype=torch.float32).clamp(max=1), progress=False)
+    good = [images(1, 12, seed=seed, dtype=torch.float32) / 10 for seed in range(4)]
+    with Fleet(model, Live(), source=source) as fleet, torch.no_grad():
+        fleet.answer(dict.fromkeys(cameras, good[0]))
+        before = fleet["a"].state
+        spoilt = fleet.answer({name: good[1] + 5 * (name == "a") for name in cameras})
+        assert isinstance(spoilt["a"], Tensor)
+        assert spoilt["a"].isnan().all()
+        assert fleet["a"].state == before
+        assert all(note.isfinite().all() for name in cameras for note in fleet[name].memory.notes.values())
+        assert all(answer.isfinite().all() for answer in fleet.answer(dict.fromkeys(cameras, good[2])).values())
+    with torch.no_grad(), covshift.adapt(model, Live(), source=source) as adapter:
+        for frame in (good[0], good[1] + 5, good[2]):
+            logits = model(frame)
+        assert logits.isfinite().all()
+        assert adapter.state.images == pytest.approx(1.995)
+
+
 def test_one_value_of_one_camera_is_its_own_error():
     """BatchNorm1d sees one value for each image, which plain batch statistics cannot normalise."""
     model = NETWORKS["batchnorm"]()

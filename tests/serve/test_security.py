@@ -75,6 +75,13 @@ def test_tokens_open_only_their_own_routes():
         assert server.request("GET", "/v1/cameras").headers["www-authenticate"] == "Bearer"
 
 
+def test_tokens_may_have_any_letters():
+    with serving(Settings(token="schlüssel")) as server:
+        for token, status in (("schlüssel", 200), ("schluessel", 401)):
+            headers = {"Authorization": f"Bearer {token}".encode().decode("latin-1")}
+            assert server.request("GET", "/v2/models/model", headers=headers).status == status
+
+
 def test_one_token_is_for_control_too():
     with serving(Settings(token="in")) as server:
         assert server.request("GET", "/v1/cameras").status == 401
@@ -150,7 +157,7 @@ def test_a_body_in_chunks_has_a_limit_too():
 
 def test_slow_clients_block_nobody_and_are_refused():
     with serving(Settings(limits=Limits(patience=2.0), delay=0)) as server:
-        slow = [socket.create_connection(("127.0.0.1", server.port), 10) for _ in range(50)]
+        slow = [socket.create_connection(("127.0.0.1", server.port), 60) for _ in range(50)]
         for client in slow:
             client.sendall(b"POST /v1/images HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\nx")
         assert server.infer(X, "quick").status == 200

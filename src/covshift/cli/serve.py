@@ -174,6 +174,8 @@ def command(
     told = f"serving {'a demonstration' if demo else model} on"
 
     def announce(url: str) -> None:
+        if host not in _LOOPBACK and settings.token is None:
+            options.write_error("warning: whoever reaches this address may use the server; give --token-file")
         options.write_error(f"{told} {url}; Ctrl-C stops it")
 
     if engine == "ray" and not demo and model is not None:

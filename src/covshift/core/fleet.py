@@ -90,7 +90,7 @@ class Camera:
 class _Turn:
     """The part of one camera in a forward pass."""
 
-    def __init__(self, camera: Camera, memory: Memory, fused: FusedPass | None, number: int) -> None:
+    def __init__(self, camera: Camera, memory: Memory, number: int, fused: FusedPass | None) -> None:
         self.camera = camera
         self.current = Pass(memory, None, None, fused, number)
         self.error: CovshiftError | None = None
@@ -218,8 +218,7 @@ class Fleet(Mapping[str, Camera]):
             cameras = [self.add(name) for name in batches]
             memories = [camera.memory for camera in cameras]  # each may be replaced meanwhile, by a reset
             self._pass = fused = self._fused.begin(memories)
-            both = zip(cameras, memories, strict=True)
-            self._turns = [_Turn(*each, fused, number) for number, each in enumerate(both)]
+            self._turns = [_Turn(*each, fused) for each in zip(cameras, memories, range(len(cameras)), strict=True)]
             self._sizes = tuple([len(images) for images in batches.values()])
             self._meter, self._thread = Meter(), threading.get_ident()
             try:
@@ -235,8 +234,7 @@ class Fleet(Mapping[str, Camera]):
             raise CovshiftError(f"expected logits for {plural(images, 'image')}, got {plural(len(logits), 'row')}")
         if not self._meter.used and not self.policy.idle:
             raise CovshiftError("the model has run without calling any of the layers to adapt; choose others: layers=")
-        parts: tuple[Tensor, ...] = logits.split(self._sizes)
-        return parts
+        return tuple(logits.split(self._sizes))
 
     def _check_called_by_us(self, module: nn.Module, args: object) -> None:
         if self._thread != threading.get_ident() or self._meter.used:
@@ -271,10 +269,8 @@ class Fleet(Mapping[str, Camera]):
         if rows == images:
             return self._sizes
         if rows % images:
-            raise CovshiftError(
-                f"layer {place.path!r} has {rows} rows for {images} images, which cannot be assigned to images; "
-                "leave this layer out with layers="
-            )
+            problem = f"layer {place.path!r} has {rows} rows for {images} images, which cannot be assigned to images"
+            raise CovshiftError(f"{problem}; leave this layer out with layers=")
         return tuple([rows // images * size for size in self._sizes])
 
     def _learn(self, turn: _Turn, place: Place, x: Tensor) -> tuple[Tensor, Tensor]:

@@ -175,6 +175,8 @@ class Live(Policy):
         first = {} if classes is None else first_places(seen, classes)
         if classes is None or located is None or not len(located) or not first:
             return after
+        if not located.isfinite().all():  # an image whose answer is NaN says nothing of the stream
+            return memory
         order = Order.of(memory.notes, classes)
         share = self._share(order.images, len(located))
         offset = located.mean(0) - classes.centre
@@ -236,7 +238,7 @@ def _batch(before: Moments | None, after: Moments, share: float) -> Moments:
 
 
 def _located(outputs: Sequence[object], classes: Classes | None) -> tuple[Numbers, NDArray[np.int64]] | None:
-    """Return the mean embedding of the images of each output, from the source's, and their number, if that is known."""
+    """Return the mean embedding of each output's images, from the source's, and their number, if all are known."""
     from covshift.core.order_kernels import locate_batches  # numba takes a while to import
 
     logits = [output for output in outputs if isinstance(output, Tensor) and output.ndim == 2 and output.shape[0]]
@@ -246,7 +248,7 @@ def _located(outputs: Sequence[object], classes: Classes | None) -> tuple[Number
     numbers = np.array([each.shape[0] for each in logits])
     located = np.empty((len(logits), classes.apart.shape[1]))
     locate_batches(rows.numpy(), numbers, classes.apart.numpy(), located)
-    return located, numbers
+    return (located, numbers) if np.isfinite(located).all() else None
 
 
 def _classes_of(memory: Memory) -> Classes | None:

@@ -89,7 +89,7 @@ def check_token(request: Request, *tokens: str | None) -> None:
     if not wanted:
         return
     kind, _, given = request.headers.get("authorization", "").partition(" ")
-    offered = given.strip().encode()
+    offered = given.strip().encode("latin-1")  # the bytes that came
     # All are compared, in constant time, so that the time taken says nothing.
     matches = [hmac.compare_digest(offered, token.encode()) for token in wanted]
     if kind.lower() != "bearer" or not any(matches):

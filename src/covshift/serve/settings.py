@@ -84,4 +84,6 @@ class Settings:
         if self.hosts is not None:
             for host in check_list(self.hosts, "hosts", "names"):
                 check_kind(host, str, "hosts", "a list of names")
+        if self.threads is not None:
+            check_number(self.threads, "threads", 1, whole=True)
         check_flags(thumbnails=self.thumbnails)
