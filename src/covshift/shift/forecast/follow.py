@@ -22,6 +22,7 @@ from covshift.shift.forecast.judgement import FEWEST, MIX, few_classes, interval
 from covshift.shift.forecast.knowledge import Knowledge
 from covshift.shift.forecast.mix import unusual
 from covshift.shift.forecast.observe import check_logits
+from covshift.shift.forecast.regression import regress
 from covshift.shift.theory import Doubles
 
 _RIDGE = 3.0  # in units of features with a standard deviation of 1
@@ -145,10 +146,8 @@ def _running(case: Case) -> tuple[float, ...]:
 def _fit_plain(cases: list[Case] | tuple[Case, ...]) -> Doubles:
     """Return intercept and slopes from what a running adapter sees to the error of the model as it is."""
     features, errors = np.array([_running(case) for case in cases]), np.array([case.plain for case in cases])
-    mean, scale = features.mean(0), np.maximum(features.std(0), 1e-6)
-    moved = (features - mean) / scale
-    slopes = np.linalg.solve(moved.T @ moved + _RIDGE * np.eye(len(mean)), moved.T @ (errors - errors.mean())) / scale
-    return np.array([errors.mean() - mean @ slopes, *slopes])
+    intercept, slopes = regress(features, errors, _RIDGE)
+    return np.array([intercept, *slopes])
 
 
 def _plain_error(weights: Doubles, features: tuple[float, ...]) -> float:

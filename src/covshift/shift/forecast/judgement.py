@@ -112,8 +112,8 @@ def _classes(seen: Observation, past: Skewed | None, known: Knowledge, temperatu
     skewed = mix > MIX if past is None or known.skews is None else known.skews.suspects(past, mix)
     if skewed and seen.conditional is not None:
         shares = estimate_mix(seen.conditional.logits, temperature, usual)
-    both = (torch.zeros_like(known.usual).index_copy(0, possible, each) for each in (shares, usual))
-    return ClassMix(*(tuple(each.tolist()) for each in both), skewed)
+    found, wanted = (torch.zeros_like(known.usual).index_copy(0, possible, each) for each in (shares, usual))
+    return ClassMix(tuple(found.tolist()), tuple(wanted.tolist()), skewed)
 
 
 def few_classes(classes: ClassMix) -> str:
