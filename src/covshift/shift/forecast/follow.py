@@ -16,7 +16,7 @@ from covshift.core.statistics import Statistics
 from covshift.shift.distance import Distance, wasserstein
 from covshift.shift.forecast.beliefs import belief
 from covshift.shift.forecast.cases import Case, Look, features_of_distance, logs
-from covshift.shift.forecast.doubt import OUTSIDE, Band, Doubt
+from covshift.shift.forecast.doubt import Band, Doubt
 from covshift.shift.forecast.forecast import Advice, ClassMix, Forecast
 from covshift.shift.forecast.judgement import FEWEST, MIX, few_classes, interval_of
 from covshift.shift.forecast.knowledge import Knowledge
@@ -101,7 +101,7 @@ class Follower:
             why = "nothing was seen at the place that the predictor goes by"
         elif skewed:
             why = few_classes(classes)
-        elif outlook.novelty > OUTSIDE:
+        elif outlook.novelty > self._doubt.outside:
             why = "the images are unlike all that the predictor was calibrated on"
         plain, adapted = (Band(0.5, 0.0, 1.0),) * 2 if outlook is None else (outlook.plain, outlook.adapted)
         return Forecast(

@@ -8,7 +8,7 @@ from covshift.shift.distance import Distance
 from covshift.shift.forecast.advice import advise, label_some
 from covshift.shift.forecast.beliefs import wrong_answers
 from covshift.shift.forecast.cases import FEATURES, PLACES
-from covshift.shift.forecast.doubt import OUTSIDE, Band, Doubt
+from covshift.shift.forecast.doubt import Band, Doubt
 from covshift.shift.forecast.forecast import NO_ADVICE, Advice, ClassMix, DistanceScale, Forecast, Prediction
 from covshift.shift.forecast.knowledge import Knowledge
 from covshift.shift.forecast.mix import estimate_mix, unusual
@@ -86,7 +86,7 @@ def judge_images(seen: Observation, known: Knowledge | None, doubt: Doubt | None
         plain, adapted = skews.at(past)
     elif skewed:
         why = few_classes(classes)
-    elif outlook.novelty > OUTSIDE:
+    elif outlook.novelty > doubt.outside:
         why = f"the images are unlike all that the predictor was calibrated on, most of all in {_feature(outlook.odd)}"
     clean = known.cases[0].plain
     if why:
