@@ -256,7 +256,7 @@ def test_doubt_is_greatest_where_it_was_wrong():
     assert other.value - other.low < 0.05 < 0.25 < other.high - other.value  # they were above the line, all of them
     adapted = doubt.at(near, 1000).adapted
     assert adapted.high - adapted.low < 0.06
-    assert doubt.at(near, 1000).novelty < OUTSIDE < doubt.at(far, 1000).novelty
+    assert doubt.at(near, 1000).novelty < OUTSIDE <= doubt.outside < doubt.at(far, 1000).novelty
     noisy = near._replace(noise=(0.01, 0.01))
     few = doubt.at(noisy, 1000).plain
     assert min(few.high - few.value, few.value - few.low) > 0.16  # counting on few images

@@ -27,7 +27,8 @@ def advise(plain: float, gain: Band, clean: float, chances: Tensor) -> Advice:
         chances: the chance of each answer to be wrong.
     """
     if gain.low > WORTH:
-        return Advice("adapt", f"adapting should lower the error by {gain.low:.1%} to {gain.high:.1%}")
+        low, high = 100 * gain.low, 100 * gain.high
+        return Advice("adapt", f"adapting should lower the error by {low:.1f} to {high:.1f} points")
     if plain <= clean + _USUAL:
         return Advice("nothing", f"the error is about that on clean images, {clean:.1%}")
     if gain.high < WORTH:

@@ -64,6 +64,11 @@ def belief(logits: Tensor, answers: Tensor, temperature: float) -> Tensor:
     return (logits.double() / temperature).softmax(1).gather(1, answers.unsqueeze(1)).squeeze(1)
 
 
+def counting(chances: Tensor) -> float:
+    """Return the variance of the share of wrong answers, where these are the chances of each to be wrong."""
+    return float((chances * (1 - chances)).mean()) / len(chances)
+
+
 def _inputs(seen: Observation, answers: Tensor, temperature: float) -> Tensor:
     both = [belief(logits, answers, temperature) for logits in (seen.adapted, seen.plain)]
     return torch.stack([torch.ones_like(both[0]), *(torch.logit(each, eps=_LEAST) for each in both)], 1)

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from covshift.shift.forecast.beliefs import Beliefs, belief, wrong_answers
+from covshift.shift.forecast.beliefs import Beliefs, belief, counting, wrong_answers
 from covshift.shift.forecast.observe import Observation, WhichModel
 from covshift.shift.theory import Doubles
 
@@ -60,7 +60,7 @@ def look(seen: Observation, beliefs: Beliefs, temperature: float, distance: tupl
     """
     chances = [wrong_answers(seen, which, beliefs, temperature) for which in ("plain", "adapted")]
     signals = tuple(float(chance.mean()) for chance in chances)
-    noise = tuple(float((chance * (1 - chance)).mean()) / len(chance) for chance in chances)
+    noise = tuple(map(counting, chances))
     answers, own = seen.plain.argmax(1), seen.adapted.argmax(1)
     shares = [*signals, 1 - float(belief(seen.plain, answers, 1.0).mean()), float((answers != own).double().mean())]
     distance = tuple(seen.distance.layers.values()) if distance is None else distance
@@ -75,8 +75,16 @@ def logs(shares: Sequence[float]) -> tuple[float, ...]:
 
 def features_of_distance(distance: Sequence[float]) -> tuple[float, ...]:
     """Return how far the first, middle and last layers have moved, on a scale of ratios; nothing without layers."""
-    parts = [part for part in np.array_split(distance, 3) if len(part)]
-    return tuple(math.log(float(np.mean(part)) + _OFFSET_FAR) for part in parts)
+    return tuple(math.log(part + _OFFSET_FAR) for part in thirds(distance))
+
+
+def thirds(distance: Sequence[float]) -> list[float]:
+    """Return how far the first, middle and last layers have moved, on average; nothing without layers.
+
+    >>> thirds([1.0, 2.0, 3.0, 5.0])
+    [1.5, 3.0, 5.0]
+    """
+    return [float(np.mean(part)) for part in np.array_split(distance, 3) if len(part)]
 
 
 def case_of(name: str, severity: int, seen: Observation, labels: Tensor, beliefs: Beliefs, temperature: float) -> Case:

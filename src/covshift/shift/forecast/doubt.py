@@ -16,10 +16,11 @@ from covshift.shift.forecast.imitations import IMITATIONS
 from covshift.shift.theory import Doubles
 
 OUTSIDE = 0.7
-"""Distance to the nearest cases, in standard deviations of all, beyond which a target is unlike any of them."""
+"""Distance to the nearest cases, in standard deviations of all, up to which a target is never unlike all of them."""
 
 _SHRINK = 0.1  # of the covariance of the features towards none
 _NEAREST = 2  # cases that a target must be near to
+_SPACED = 0.9  # share of the cases that are nearer to others than a target that is unlike them, if they are few
 _LEARNED = 3  # corruptions that its distance from what the lines were learned on is measured to
 _NEAR, _FAR = 0.5, 0.8  # from these: up to the one a target counts as of their kind, from the other on it does not
 _COVER = 0.975  # share of the cases that an interval is to hold, to either side
@@ -88,6 +89,10 @@ class Doubt:
     Args:
         cases: the cases, clean images first.
         images: the number of images that each was measured on.
+
+    Attributes:
+        cases: the cases.
+        outside: the novelty beyond which a target is unlike all cases.
     """
 
     def __init__(self, cases: Sequence[Case], images: int) -> None:
@@ -109,6 +114,8 @@ class Doubt:
         kinds = self._learned[1:]
         near, others = (_factors(ratios[:, each] if each.any() else ratios) for each in (kinds, ~kinds))
         self._factors = np.stack([near, others])  # of corruptions and of other shifts, [2, below above, 3]
+        spaced = np.sort(self._apart(self._points), 1)[:, 1 : 1 + _NEAREST].mean(1)
+        self.outside = max(OUTSIDE, float(np.quantile(spaced, _SPACED)))
 
     def at(self, look: Look, images: int) -> Outlook:
         """Return what the cases say of a target of some images that looks like this."""

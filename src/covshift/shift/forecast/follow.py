@@ -16,12 +16,13 @@ from covshift.core.statistics import Statistics
 from covshift.shift.distance import Distance, wasserstein
 from covshift.shift.forecast.beliefs import belief
 from covshift.shift.forecast.cases import Case, Look, features_of_distance, logs
-from covshift.shift.forecast.doubt import OUTSIDE, Band, Doubt
+from covshift.shift.forecast.doubt import Band, Doubt
 from covshift.shift.forecast.forecast import Advice, ClassMix, Forecast
 from covshift.shift.forecast.judgement import FEWEST, MIX, few_classes, interval_of
 from covshift.shift.forecast.knowledge import Knowledge
 from covshift.shift.forecast.mix import unusual
 from covshift.shift.forecast.observe import check_logits
+from covshift.shift.forecast.regression import regress
 from covshift.shift.theory import Doubles
 
 _RIDGE = 3.0  # in units of features with a standard deviation of 1
@@ -100,7 +101,7 @@ class Follower:
             why = "nothing was seen at the place that the predictor goes by"
         elif skewed:
             why = few_classes(classes)
-        elif outlook.novelty > OUTSIDE:
+        elif outlook.novelty > self._doubt.outside:
             why = "the images are unlike all that the predictor was calibrated on"
         plain, adapted = (Band(0.5, 0.0, 1.0),) * 2 if outlook is None else (outlook.plain, outlook.adapted)
         return Forecast(
@@ -145,10 +146,8 @@ def _running(case: Case) -> tuple[float, ...]:
 def _fit_plain(cases: list[Case] | tuple[Case, ...]) -> Doubles:
     """Return intercept and slopes from what a running adapter sees to the error of the model as it is."""
     features, errors = np.array([_running(case) for case in cases]), np.array([case.plain for case in cases])
-    mean, scale = features.mean(0), np.maximum(features.std(0), 1e-6)
-    moved = (features - mean) / scale
-    slopes = np.linalg.solve(moved.T @ moved + _RIDGE * np.eye(len(mean)), moved.T @ (errors - errors.mean())) / scale
-    return np.array([errors.mean() - mean @ slopes, *slopes])
+    intercept, slopes = regress(features, errors, _RIDGE)
+    return np.array([intercept, *slopes])
 
 
 def _plain_error(weights: Doubles, features: tuple[float, ...]) -> float:

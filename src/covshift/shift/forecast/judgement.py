@@ -8,7 +8,7 @@ from covshift.shift.distance import Distance
 from covshift.shift.forecast.advice import advise, label_some
 from covshift.shift.forecast.beliefs import wrong_answers
 from covshift.shift.forecast.cases import FEATURES, PLACES
-from covshift.shift.forecast.doubt import OUTSIDE, Band, Doubt
+from covshift.shift.forecast.doubt import Band, Doubt
 from covshift.shift.forecast.forecast import NO_ADVICE, Advice, ClassMix, DistanceScale, Forecast, Prediction
 from covshift.shift.forecast.knowledge import Knowledge
 from covshift.shift.forecast.mix import estimate_mix, unusual
@@ -86,7 +86,7 @@ def judge_images(seen: Observation, known: Knowledge | None, doubt: Doubt | None
         plain, adapted = skews.at(past)
     elif skewed:
         why = few_classes(classes)
-    elif outlook.novelty > OUTSIDE:
+    elif outlook.novelty > doubt.outside:
         why = f"the images are unlike all that the predictor was calibrated on, most of all in {_feature(outlook.odd)}"
     clean = known.cases[0].plain
     if why:
@@ -112,8 +112,8 @@ def _classes(seen: Observation, past: Skewed | None, known: Knowledge, temperatu
     skewed = mix > MIX if past is None or known.skews is None else known.skews.suspects(past, mix)
     if skewed and seen.conditional is not None:
         shares = estimate_mix(seen.conditional.logits, temperature, usual)
-    both = (torch.zeros_like(known.usual).index_copy(0, possible, each) for each in (shares, usual))
-    return ClassMix(*(tuple(each.tolist()) for each in both), skewed)
+    found, wanted = (torch.zeros_like(known.usual).index_copy(0, possible, each) for each in (shares, usual))
+    return ClassMix(tuple(found.tolist()), tuple(wanted.tolist()), skewed)
 
 
 def few_classes(classes: ClassMix) -> str:

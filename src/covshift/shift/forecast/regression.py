@@ -14,6 +14,7 @@ from covshift.support.errors import CovshiftError
 
 _RIDGE = 0.1  # in units of signals with a standard deviation of 1
 _ROUNDING = 1e-5
+_EQUAL = 1e-6  # standard deviation of signals that do not vary
 _SIGMAS = 1.96  # of a Gaussian's standard deviations hold 95 % on either side
 
 
@@ -104,7 +105,12 @@ def fit_line(
         clean = conditions[0]
         offset = getattr(clean, which) - clean.signals[f"{which} {method}"] if method == "difference" else 0.0
         return Line(offset, (1.0,), float(np.sqrt(np.mean((signals[:, 0] + offset - errors) ** 2))))
-    intercept, slopes = _regress(signals, errors)
+    if not (signals.std(0) > _EQUAL).any():
+        raise CovshiftError(
+            "all calibration conditions look the same to the model; are the images constant, or all the same one?"
+        )
+    ridge = _RIDGE if signals.shape[1] > 1 else 0.0
+    intercept, slopes = regress(signals, errors, ridge)
     if kind is not None:
         free = max(1, len(chosen) - 1 - len(slopes))
         spread = float(np.sqrt(np.sum((intercept + signals @ slopes - errors) ** 2) / free))
@@ -112,7 +118,7 @@ def fit_line(
     groups = np.array([each.corruption for each in chosen])
     off = []
     for group in dict.fromkeys(groups):
-        a, b = _regress(signals[groups != group], errors[groups != group])
+        a, b = regress(signals[groups != group], errors[groups != group], ridge)
         off.append(a + signals[groups == group] @ b - errors[groups == group])
     return Line(intercept, tuple(slopes.tolist()), float(np.sqrt(np.mean(np.concatenate(off) ** 2))))
 
@@ -121,15 +127,22 @@ def _kind(condition: Calibration) -> str:
     return "clean" if condition.corruption == "clean" else category(condition.corruption)
 
 
-def _regress(signals: Doubles, errors: Doubles) -> tuple[float, Doubles]:
-    """Return intercept and slopes of least squares, with a little ridge: the signals are correlated."""
-    moved, spread = signals - signals.mean(0), signals.std(0)
-    if not (spread > 1e-6).any():
-        raise CovshiftError(
-            "all calibration conditions look the same to the model; are the images constant, or all the same one?"
-        )
-    scale = np.where(spread > 1e-6, spread, np.inf)
-    moved = moved / scale
-    held = _RIDGE if len(scale) > 1 else 0.0
-    slopes = np.linalg.solve(moved.T @ moved + held * np.eye(len(scale)), moved.T @ errors) / scale
+def regress(signals: Doubles, errors: Doubles, ridge: float) -> tuple[float, Doubles]:
+    """Return intercept and slopes of a ridge regression; the slope of a signal that does not vary is 0.
+
+    Args:
+        signals: [conditions, signals].
+        errors: [conditions].
+        ridge: how much slopes are held back, in units of signals with a standard deviation of 1.
+
+    >>> intercept, slopes = regress(np.array([[0.0, 7.0], [1.0, 7.0]]), np.array([0.25, 0.75]), 0.0)
+    >>> intercept, slopes.tolist()
+    (0.25, [0.5, 0.0])
+    """
+    spread = signals.std(0)
+    varied = spread > _EQUAL
+    scale = np.where(varied, spread, np.inf)
+    moved = (signals - signals.mean(0)) / scale
+    held = np.diag(np.where(varied, ridge, 1.0))
+    slopes = np.linalg.solve(moved.T @ moved + held, moved.T @ errors) / scale
     return float(errors.mean() - signals.mean(0) @ slopes), slopes

@@ -6,6 +6,7 @@ from typing import Literal, NamedTuple, get_args
 import torch
 from torch import Tensor, nn
 
+from covshift.shift.forecast.beliefs import belief
 from covshift.shift.forecast.observe import Observation, WhichModel
 
 Signal = Literal["judge", "agreement", "distance", "confidence", "difference", "threshold"]
@@ -52,7 +53,7 @@ def signal(method: Signal, which: WhichModel, seen: Observation, scale: Scale) -
     """
     answers = seen.logits(which).argmax(1)
     if method == "judge":
-        return doubt(seen.adapted, answers, scale.temperature)
+        return 1 - belief(seen.adapted, answers, scale.temperature).mean().item()
     if method == "agreement":
         return (seen.plain.argmax(1) != seen.adapted.argmax(1)).double().mean().item()
     if method == "distance":
@@ -61,16 +62,6 @@ def signal(method: Signal, which: WhichModel, seen: Observation, scale: Scale) -
     if method == "threshold":
         return (confidence < (scale.plain if which == "plain" else scale.adapted)).double().mean().item()
     return 1 - confidence.double().mean().item()
-
-
-def doubt(logits: Tensor, answers: Tensor, temperature: float) -> float:
-    """Return 1 - the probability of `answers`, on average, by these logits.
-
-    >>> doubt(torch.tensor([[0.0, 0.0], [0.0, 0.0]]), torch.tensor([0, 1]), 1.0)
-    0.5
-    """
-    given = (logits / temperature).softmax(1).gather(1, answers.unsqueeze(1))
-    return 1 - given.double().mean().item()
 
 
 def fit_scale(clean: Observation, seen: Sequence[Observation], labels: Tensor) -> Scale:

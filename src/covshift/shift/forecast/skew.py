@@ -10,8 +10,8 @@ from typing import NamedTuple
 import numpy as np
 from torch import Tensor
 
-from covshift.shift.forecast.beliefs import belief
-from covshift.shift.forecast.cases import error
+from covshift.shift.forecast.beliefs import belief, counting
+from covshift.shift.forecast.cases import error, thirds
 from covshift.shift.forecast.doubt import Band
 from covshift.shift.forecast.observe import Observation
 from covshift.shift.theory import Doubles
@@ -61,12 +61,11 @@ def look_skewed(seen: Observation, temperature: float) -> Skewed | None:
     rows, logits = seen.conditional
     doubts = [1 - float(belief(each, each.argmax(1), temperature).mean()) for each in (seen.adapted[rows], logits)]
     chances = [1 - belief(logits, each[rows].argmax(1), temperature) for each in (seen.plain, seen.adapted)]
-    parts = np.array_split(list(seen.distance.layers.values()), 3)
     return Skewed(
         doubts[0] - doubts[1],
         (float(chances[0].mean()), float(chances[1].mean())),
-        (_noise(chances[0]), _noise(chances[1])),
-        (doubts[1], *(float(np.mean(part)) for part in parts if len(part))),
+        (counting(chances[0]), counting(chances[1])),
+        (doubts[1], *thirds(list(seen.distance.layers.values()))),
     )
 
 
@@ -123,7 +122,3 @@ class Skews:
 
     def _off(self, which: int) -> Doubles:
         return np.array([(case.plain, case.adapted)[which] - case.look.signals[which] for case in self.cases])
-
-
-def _noise(chances: Tensor) -> float:
-    return float((chances * (1 - chances)).mean()) / len(chances)
