@@ -58,7 +58,9 @@ def test_it_is_offline_without_complaints_and_fits(window, width, dark):
         show(window, served, width, dark=dark)
         wait(window, "return document.querySelectorAll('.tile').length === 2")
         assert window.run("return document.documentElement.scrollWidth") <= width
-        assert {url.split("/")[2] for url in requested(window) if not url.startswith(("data:", "about:"))} == {served.address}
+        assert {url.split("/")[2] for url in requested(window) if not url.startswith(("data:", "about:"))} == {
+            served.address
+        }
         assert window.log("browser") == []
         background = window.run("return getComputedStyle(document.body).backgroundColor")
         assert (background == "rgb(20, 24, 27)") is dark
