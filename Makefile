@@ -79,6 +79,7 @@ speed: export COVSHIFT_SPEED = $(CURDIR)/.speed.jsonl
 speed: $(READY)
 	rm -f $(COVSHIFT_SPEED)
 	$(BIN)/python benchmarks/start.py
+	$(BIN)/python benchmarks/single.py
 	$(BIN)/python benchmarks/adapt.py --turns 3
 	$(BIN)/python benchmarks/anchors.py --turns 2 --images 16
 	$(BIN)/python benchmarks/corruptions.py --repeats 2 --images 16

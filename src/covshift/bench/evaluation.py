@@ -18,6 +18,7 @@ from covshift.core.source import Source
 from covshift.core.statistics import Prior, Statistics
 from covshift.data.selection import ConditionImages, ImageBatch, Truth
 from covshift.models import Model
+from covshift.support.ahead import made_ahead
 from covshift.support.classes import restrict
 from covshift.support.errors import CovshiftError
 
@@ -177,7 +178,7 @@ class Evaluation:
             answer: a function that returns the answers in the model's place.
         """
         answer = answer or self.model.module
-        for batch in batches:
+        for batch in made_ahead(batches, self._subject.device):
             self._score.add(batch.truth, answer(self._subject.input(batch)))
 
     def run_frozen(self, batches: Iterator[ImageBatch], *, as_it_came: bool = False) -> None:
@@ -188,7 +189,7 @@ class Evaluation:
             as_it_came: whether its statistics are those that it came with.
         """
         folded: nn.Module | None = None
-        for batch in batches:
+        for batch in made_ahead(batches, self._subject.device):
             images = self._subject.input(batch)
             if folded is None:
                 folded = self._subject.folded(images, as_it_came=as_it_came)
@@ -231,7 +232,7 @@ class Evaluation:
         places = [self._score.images]
 
         def inputs() -> Iterator[Tensor]:
-            for batch in batches:
+            for batch in made_ahead(batches, self._subject.device):
                 truths.append(batch.truth)
                 places.append(places[-1] + len(batch.labels))
                 yield self._subject.input(batch)

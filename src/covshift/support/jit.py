@@ -30,11 +30,11 @@ def _compiled(function: F, **options: Any) -> F:
     compiled = numba.njit(nogil=True, error_model="numpy", **options)(function)
     # Where neither the package's folder nor the user's can be written to, each process compiles anew.
     with suppress(RuntimeError):
-        compiled._cache = _Cache(function)
+        compiled._cache = _Cache(function)  # type: ignore[no-untyped-call]
     return cast(F, compiled)
 
 
-class _Cache(FunctionCache):  # type: ignore[misc]
+class _Cache(FunctionCache):
     """numba's cache, which is never more than a way to save time.
 
     numba itself fails where the disk is full or a file is damaged, and does not notice that a function in another file
@@ -44,20 +44,21 @@ class _Cache(FunctionCache):  # type: ignore[misc]
     def load_overload(self, signature: Any, context: Any) -> Any:
         """Return the compiled function from disk; None if it has to be compiled."""
         try:
-            return super().load_overload(signature, context)
+            return super().load_overload(signature, context)  # type: ignore[no-untyped-call]
         except _DAMAGED:
             with suppress(OSError):
-                self.flush()
+                self.flush()  # type: ignore[no-untyped-call]
             return None
 
     def save_overload(self, signature: Any, compiled: Any) -> None:
         """Write a compiled function to disk, if that is possible."""
         with suppress(*_DAMAGED):
-            super().save_overload(signature, compiled)
+            super().save_overload(signature, compiled)  # type: ignore[no-untyped-call]
 
     def _index_key(self, signature: Any, codegen: Any) -> tuple[Any, ...]:
         parts = sorted(set(_parts(self._py_func.__code__, self._py_func.__globals__, set())))
-        return (*super()._index_key(signature, codegen), tuple(parts))
+        own = super()._index_key(signature, codegen)  # type: ignore[no-untyped-call]
+        return (*own, tuple(parts))
 
 
 def _parts(code: CodeType, names: dict[str, Any], met: set[CodeType]) -> Iterator[str]:
