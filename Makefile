@@ -40,6 +40,7 @@ results: $(READY)
 	$(BIN)/python docs/claims.py
 	ln -sf ../../results/README.md docs/results/all.md  # one file, which is in the documentation, too
 	cp report/figures/corruptions-resnet20.svg docs/assets/builtin.svg
+	$(BIN)/python docs/assets/camera.py
 
 test: $(READY)
 	COVERAGE_CORE=$(TRACER) $(BIN)/python -m pytest -n 2 -m "not slow and not browser" --cov --cov-report=

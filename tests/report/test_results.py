@@ -6,14 +6,30 @@ from runpy import run_path
 
 import pytest
 
-from covshift.bench.methods import SCENARIOS
+from covshift.bench.methods import FULL, NONE, SCENARIOS
 from covshift.bench.suite import run_folders
 from covshift.bench.summary import table
+from covshift.data.condition import SEQUENCE
 from covshift.report.build import written_readme
 from covshift.report.gather import gather
 
 RESULTS = Path(__file__).parents[2] / "results"
+README = (RESULTS.parent / "README.md").read_text()
 NETWORKS = {"ResNet-20": "resnet20", "ResNet-20, AugMix": "resnet20-augmix"}
+ANCHORED = {
+    "ResNet-20, BatchNorm": "resnet20-anchored",
+    "ResNet-20, AugMix": "resnet20-augmix-anchored",
+    "ResNet-20, Fixup, no normalisation": "resnet20-fixup",
+    "ResNet-20, GroupNorm": "resnet20-gn",
+    "ViT, LayerNorm": "vit",
+    "ConvNeXt, LayerNorm": "convnext",
+}
+
+
+def errors_in(text: str) -> list[list[str]]:
+    """The cells of the lines of tables with errors."""
+    lines = [line.replace("*", "").strip("|") for line in text.splitlines() if " % |" in line]
+    return [[cell.strip() for cell in line.split("|")] for line in lines]
 
 
 @pytest.mark.skipif(not (RESULTS / "README.md").exists(), reason="there are no results yet")
@@ -29,8 +45,7 @@ def test_the_page_on_claims_is_what_the_rows_say():
 
 @pytest.mark.skipif(not (RESULTS / "resnet20-augmix").exists(), reason="there are no results yet")
 def test_the_first_table_is_what_the_rows_say():
-    lines = [line.replace("*", "") for line in (RESULTS.parent / "README.md").read_text().splitlines()]
-    cells_by_line = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if " % |" in line]
+    cells_by_line = errors_in(README.partition("## Any network")[0])
     for label, *cells in cells_by_line:
         name, _, what = label.rpartition(", ") if label.endswith("clean") else ("", "", label.rpartition(": ")[2])
         if name:
@@ -39,6 +54,27 @@ def test_the_first_table_is_what_the_rows_say():
             rate = result.rate(method) if name else result.mean(method) if "mean" in what else result.over(method, what)
             assert cell == f"{100 * rate.value:.1f} %", (label, method)
     assert len(cells_by_line) == 9
+
+
+def test_the_table_of_any_network_is_what_the_rows_say():
+    written = {label: cells for label, *cells in errors_in(README.partition("## Any network")[2])}
+    assert written.keys() == ANCHORED.keys()
+    for label, name in ANCHORED.items():
+        result = gather([RESULTS / name]).results[0]
+        clean = [result.rate(method) for method in (NONE, "full:anchored")]
+        rates = [*clean, *(result.mean(method) for method in (NONE, FULL, "full:anchored"))]
+        assert written[label] == ["cannot" if rate is None else f"{100 * rate.value:.1f} %" for rate in rates]
+
+
+def test_the_words_about_the_first_picture_are_what_the_rows_say():
+    result = gather([RESULTS / "resnet20-camera"]).results[0]
+    live = "live:n=1,memory=200,anchored"
+    whole = [f"{100 * result.rate(method, SEQUENCE).value:.1f}" for method in (NONE, "batch:n=16,N=16", live)]
+    clean = table(RESULTS / "resnet20-camera", "markdown").partition("| clean")[2].splitlines()[0]
+    words = README.partition("![Error of")[0].partition("camera.svg)")[2]
+    written = re.findall(r"([\d.]+) %", words)
+    assert written[:3] == whole
+    assert [f"{number} " in clean for number in written[3:]] == [True, True]
 
 
 def test_the_page_on_the_built_in_networks_says_what_the_rows_say():
