@@ -155,7 +155,8 @@ def _past_classes(
             "of a classifier, 8 for each class at least"
         )
     try:
-        given = torch.as_tensor(shares, dtype=torch.float64)
+        real = not torch.as_tensor(shares).is_complex()
+        given = torch.as_tensor(shares, dtype=torch.float64) if real else torch.empty(0)
     except (TypeError, ValueError, RuntimeError):  # of what holds no numbers
         given = torch.empty(0)
     fits = given.shape == (len(known.embedding),) and not given.is_meta
