@@ -1,8 +1,8 @@
 """What keeping answers costs and gives: `python benchmarks/answers.py [RUN]`, with a run such as demo/resnet20.
 
 Without a run: the bytes of 10,000 images in 288 cells, and the share of a sweep that writing them takes. With one that
-kept its answers: how wide the interval of adaptation against none is, and a report of eight such runs with galleries, in
-CPU time, which a busy machine stretches less than the clock.
+kept its answers: how wide the interval of adaptation against none is, and a report of eight such runs with galleries,
+in CPU time, which a busy machine stretches less than the clock.
 """
 
 import argparse
