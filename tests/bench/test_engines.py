@@ -42,7 +42,7 @@ class Touchy(nn.Sequential):
     def forward(self, x):
         if Path("driver").exists() and str(os.getpid()) != Path("driver").read_text():
             wait_for(lambda: len(others()) > 1)
-            if Path("ray/rows.jsonl").exists() and Path("ray/rows.jsonl").read_text().count("\n") > 3:
+            if Path("ray/rows.jsonl").exists() and len(Path("ray/rows.jsonl").read_text().splitlines()) > 3:
                 wait_for(Path("killed").exists)  # else all may be done before the other worker is
         if len(x) > 1 and x.std() < 0.5 and Path("flat").exists():
             if Path("flat").read_text() == "die":
