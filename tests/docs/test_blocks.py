@@ -96,8 +96,8 @@ def percentages(text: str) -> list[tuple[str, float]]:
 
 
 def codes(arguments: list[str]) -> set[int]:
-    """Return the exit codes of a command that has worked: 3 is an answer where a command looks for something."""
-    return {0, 3} if arguments[0] == "doctor" or "--alarm" in arguments else {0}
+    """Return the exit codes of a command that has worked: 3 is a finding, 4 a doubt."""
+    return {0, 3, 4} if "--alarm" in arguments else {0, 3} if arguments[0] == "doctor" else {0}
 
 
 def ours(command: str, page: Path, block: Block) -> list[list[str]]:

@@ -251,9 +251,9 @@ def test_norms_are_compared_in_the_same_conditions(tmp_path):
     other = results(tmp_path, "a", model="builtin:resnet20", methods="none,full", corruptions="fog")
     same = results(tmp_path, "b", model="builtin:resnet20", methods="none,full")
     group = results(tmp_path, "gn", model="builtin:resnet20-gn", methods="none")
-    table = architectures.norms([*other, *same, *group], criterion(group))
-    assert isinstance(table, Table)
-    assert table.lines[0][3].text == f"{100 * same[0].mean('none').value:.1f}"
+    (table,) = architectures.norms([*other, *same, *group], criterion(group))
+    assert table.columns[2] == "BN"
+    assert table.lines[0][2].text == f"{100 * same[0].mean('none').value:.1f}"
     assert table.notes == ()
 
 

@@ -206,7 +206,7 @@ BAD = [
     (lambda m, p: p.predict([prepare(IMAGES[:1])]), "several different images"),
     (lambda m, p: p.predict([torch.zeros(8, 3, 24, 24)]), "several different images"),
     (lambda m, p: p.predict([prepare(IMAGES) / 0]), "logits are NaN or infinite; check the images"),
-    (lambda m, p: p.predict("folder:night"), "batches of images as tensors, got str"),
+    (lambda m, p: p.predict("folder:night"), "a loader that gives batches of images, got str"),
     (lambda m, p: p.predict(IMAGES[:1]), "several different images"),
     (lambda m, p: p.predict(IMAGES[0]), "expected uint8 images, .* or torch .* of shape"),
     (lambda m, p: p.predict(iter([IMAGES])), "gone through twice"),

@@ -115,7 +115,7 @@ def command(
         typer.Option(
             min=1,
             metavar="NUMBER",
-            help="Number of CPU threads of a forward pass.",
+            help="Number of CPU threads.",
             show_default="one for each core; one less if the model is small",
             rich_help_panel=options.COMPUTING,
         ),

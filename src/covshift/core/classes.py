@@ -94,7 +94,7 @@ def locate(output: object, embedding: Tensor) -> Tensor | None:
     logits = _logits(output)
     if logits is None or logits.shape[1] != len(embedding):
         return None
-    return widen(logits.detach().float().softmax(1)) @ embedding.to(logits.device)
+    return widen(logits.detach()).softmax(1) @ embedding.to(logits.device)
 
 
 def _logits(output: object) -> Tensor | None:

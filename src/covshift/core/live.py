@@ -244,7 +244,7 @@ def _located(outputs: Sequence[object], classes: Classes | None) -> tuple[Number
     logits = [output for output in outputs if isinstance(output, Tensor) and output.ndim == 2 and output.shape[0]]
     if classes is None or len(logits) < len(outputs) or {each.shape[1] for each in logits} != {len(classes.apart)}:
         return None
-    rows = (logits[0] if len(logits) == 1 else torch.cat(logits)).detach().float().cpu().contiguous()
+    rows = (logits[0] if len(logits) == 1 else torch.cat(logits)).detach().cpu().double().contiguous()
     numbers = np.array([each.shape[0] for each in logits])
     located = np.empty((len(logits), classes.apart.shape[1]))
     locate_batches(rows.numpy(), numbers, classes.apart.numpy(), located)
