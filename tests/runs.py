@@ -123,3 +123,9 @@ def by_cell(folder: Path | str) -> dict[str, dict]:
         if answers := store.book.of(row):  # which compares them with the counts of the row
             cells[row.cell]["answers"] = [column.tolist() for column in answers[:3]]
     return cells
+
+
+def answers_in(folder: str) -> list[tuple]:
+    """The answers of a run, whatever the order in which its cells were computed."""
+    frame = Store(Path(folder)).answers()
+    return sorted(frame.astype({"corruption": str, "method": str}).itertuples(index=False, name=None))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from runs import OPTIONS, by_cell, workplace
+from runs import OPTIONS, answers_in, by_cell, workplace
 
 from covshift.bench.engines.torchrun import Share
 from covshift.bench.run import run
@@ -68,6 +68,7 @@ def test_two_ranks_give_the_rows_of_one_process(here):
     assert done.stdout.count("error in %") == 1  # one of them shows the table
     run({**OPTIONS, **CHANGES}, "one", progress=False)
     assert by_cell("ranks") == by_cell("one")
+    assert answers_in("ranks") == answers_in("one")
 
 
 def test_ranks_share_the_source_of_anchored_methods(here):

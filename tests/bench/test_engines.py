@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
-from runs import OPTIONS, by_cell, workplace
+from runs import OPTIONS, answers_in, by_cell, workplace
 
 from covshift.bench.engines.where import Where
 from covshift.bench.engines.worker import WorkerSetup
@@ -99,6 +99,7 @@ def test_ray_gives_the_same_rows_though_a_worker_is_killed(here):
     assert killed
     run(options, "local", progress=False)
     assert by_cell("ray") == by_cell("local")
+    assert answers_in("ray") == answers_in("local")
 
 
 def test_workers_get_the_source_of_anchored_methods(here):
