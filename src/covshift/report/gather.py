@@ -19,6 +19,9 @@ from covshift.bench.suite import run_folders
 from covshift.data.condition import CLEAN, MIXED, SEQUENCE, SEVERITIES, Condition
 from covshift.support.errors import CovshiftError
 
+SIDE_BY_SIDE = tuple(each for name in SCENARIOS for each in (name, f"{name}:{ANCHORED}"))
+"""The paper's scenarios, each followed by itself anchored: the order in which methods are shown."""
+
 _NOT_CORRUPTIONS = tuple(condition.corruption for condition in (CLEAN, MIXED, SEQUENCE))
 
 
@@ -83,9 +86,8 @@ class Result:
     @cached_property
     def scenarios(self) -> tuple[str, ...]:
         """The methods that sum up a run, as far as it has them: the scenarios, those anchored, and the foremost."""
-        usual = [each for name in SCENARIOS for each in (name, f"{name}:{ANCHORED}")]
         asked = [name for name in self.run.settings.methods if name in self.table]
-        return tuple(name for name in dict.fromkeys([*usual, foremost(asked)]) if name in self.table)
+        return tuple(name for name in dict.fromkeys([*SIDE_BY_SIDE, foremost(asked)]) if name in self.table)
 
     @cached_property
     def shared(self) -> tuple[Condition, ...]:

@@ -24,7 +24,7 @@ MODEL, DATA = "builtin:resnet20", "builtin:cifar10"
 """What is served and what the cameras show."""
 
 SHOWN: dict[str, Any] = {"limit": 300, "order": "shuffled", "seed": 1}
-"""Which images the cameras show, as `Data.pixels` takes it."""
+"""The choice of images that the cameras show, as `Data.pixels` takes it."""
 
 FOG = "fog/5"
 CYCLE = 600

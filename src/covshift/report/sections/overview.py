@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 
-from covshift.bench.methods import ANCHORED, FULL, NONE, PARTIAL, SCENARIOS, value_text
+from covshift.bench.methods import ANCHORED, FULL, NONE, PARTIAL, value_text
 from covshift.bench.results.table import why_no_mce
 from covshift.report.criterion import uneven, unpaired, unshuffled
 from covshift.report.figure import METHOD_COLOURS, Figure, data, figure, in_percent, legend, palette, shapes
-from covshift.report.gather import Result
+from covshift.report.gather import SIDE_BY_SIDE, Result
 from covshift.report.naming import WITHOUT, method_words, norm
 from covshift.report.parts import Gap, Part, Section, lacking
 from covshift.support.tables import (
@@ -103,8 +103,7 @@ def section(results: Sequence[Result]) -> Section:
 
 def _methods(results: Sequence[Result]) -> list[str]:
     """Return the methods that have a mean: the scenarios, and others that stand for adaptation; always `none`."""
-    anchored = [each for name in SCENARIOS for each in (name, f"{name}:{ANCHORED}")]
-    names = dict.fromkeys([*anchored, *(name for result in results for name in result.scenarios)])
+    names = dict.fromkeys([*SIDE_BY_SIDE, *(name for result in results for name in result.scenarios)])
     return [name for name in names if name == NONE or any(result.mean(name) for result in results)]
 
 

@@ -1,4 +1,4 @@
-"""Which replica answers for a camera, and how cameras move when replicas come and go."""
+"""The placing of cameras on replicas, and their moves when replicas come and go."""
 
 import asyncio
 import hashlib
