@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from covshift.core.choosing import choose_source
     from covshift.core.estimate import estimate
     from covshift.core.fleet import Camera, Fleet
-    from covshift.core.live import Live
+    from covshift.core.live.policy import Live
     from covshift.core.moments import Moments
     from covshift.core.policies import Batch, Memory, Policy, Rows, Stream
     from covshift.core.source import Source
@@ -57,7 +57,7 @@ _MODULES = {
     "covshift.core.choosing": ("choose_source",),
     "covshift.core.estimate": ("estimate",),
     "covshift.core.fleet": ("Camera", "Fleet"),
-    "covshift.core.live": ("Live",),
+    "covshift.core.live.policy": ("Live",),
     "covshift.core.moments": ("Moments",),
     "covshift.core.policies": ("Batch", "Memory", "Policy", "Rows", "Stream"),
     "covshift.core.source": ("Source",),

@@ -43,7 +43,7 @@ def test_each_group_is_answered_as_a_batch_of_its_own(separate, dtype, last, onl
 
 
 def test_threads_answer_alike(monkeypatch):
-    from covshift.core import grouped
+    from covshift.core.compiled import grouped
 
     model, x = network(), images(11, 24)
     monkeypatch.setattr(grouped, "_SMALL", 64)

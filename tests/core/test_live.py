@@ -9,7 +9,7 @@ from torch import Tensor, nn
 import covshift
 from covshift import Batch, CovshiftError, Live, Source, Statistics, Stream
 from covshift.core.classes import Regression, embed_classes
-from covshift.core.live import CHANGE
+from covshift.core.live.policy import CHANGE
 
 CLASSES = 4
 

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from covshift.core.classes import Classes, Slopes
-from covshift.core.order import Order
-from covshift.core.outlook import Outlook
+from covshift.core.live.order import Order
+from covshift.core.live.outlook import Outlook
 from covshift.core.reading import Reader
 
 DIRECTIONS, CHANNELS = 3, 7

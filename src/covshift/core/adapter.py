@@ -17,11 +17,11 @@ import torch
 from torch import Tensor, nn
 
 from covshift.core.carried import export_state, health_of, resume_state
+from covshift.core.compiled.fused import Fused
+from covshift.core.compiled.grouped import Grouped
 from covshift.core.finding import find_places
 from covshift.core.fleet import Fleet
 from covshift.core.forecasting import MEMORY, Follows, Forecaster, Forecasts, forecaster_of
-from covshift.core.fused import Fused
-from covshift.core.grouped import Grouped
 from covshift.core.groups import measure_groups, renormalise, rows_of
 from covshift.core.health import Health
 from covshift.core.hooks import check_not_compiled, hooks_on, refuse_to_copy

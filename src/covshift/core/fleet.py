@@ -14,8 +14,8 @@ from torch import Tensor, nn
 
 from covshift.core.calling import call_model, logits_of
 from covshift.core.carried import Distance, Weights, export_state, health_of, resume_state
+from covshift.core.compiled.fused import Fused, FusedPass, is_plain
 from covshift.core.finding import find_places
-from covshift.core.fused import Fused, FusedPass, is_plain
 from covshift.core.groups import correct_rows
 from covshift.core.health import Health
 from covshift.core.hooks import Shortcut, check_not_compiled, refuse_to_copy

@@ -16,7 +16,7 @@ import torch
 from greenlet import getcurrent, greenlet
 from torch import Tensor
 
-from covshift.core.dense import measure_dense
+from covshift.core.compiled.dense import measure_dense
 from covshift.core.moments import Meter, Moments, merge
 from covshift.core.parking import Held, Parking
 from covshift.core.places import Place, give_back

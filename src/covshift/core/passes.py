@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from covshift.core.fused import FusedPass
+from covshift.core.compiled.fused import FusedPass
 from covshift.core.moments import Meter, Moments, merge
 from covshift.core.places import Place, one_value
 from covshift.core.policies import Memory, Policy, Rows

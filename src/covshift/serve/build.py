@@ -5,7 +5,7 @@ import uuid
 from collections.abc import Callable
 from pathlib import Path
 
-from covshift.core.live import Live
+from covshift.core.live.policy import Live
 from covshift.core.policies import Batch, Policy, Stream
 from covshift.core.source import Source
 from covshift.data.open import open_data

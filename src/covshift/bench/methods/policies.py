@@ -9,7 +9,7 @@ from covshift.bench.evaluation import Evaluation
 from covshift.bench.methods.base import REGISTERED, Method, as_number
 from covshift.bench.methods.names import PARTIAL_PRIOR
 from covshift.core.adapter import adapt
-from covshift.core.live import Live
+from covshift.core.live.policy import Live
 from covshift.core.policies import Stream, check_policy
 from covshift.core.statistics import Prior
 from covshift.data.selection import ConditionImages

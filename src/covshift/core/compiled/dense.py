@@ -26,7 +26,7 @@ def measure_dense(x: Tensor, images: int) -> Moments:
     last = _layout(x)
     if last is None:
         return measure(x, images)
-    from covshift.core.group_kernels import measure_channels  # numba takes a while to import
+    from covshift.core.compiled.group_kernels import measure_channels  # numba takes a while to import
 
     channels, like = x.shape[1], _TYPES[x.dtype]
     mean, var = np.empty(channels), np.empty(channels)

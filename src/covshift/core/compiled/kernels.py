@@ -13,7 +13,7 @@ from numba.extending import intrinsic
 from numba.np.numpy_support import carray
 from numpy.typing import NDArray
 
-from covshift.core.measuring import measure, measure_images
+from covshift.core.compiled.measuring import measure, measure_images
 from covshift.support.jit import kernel, summing_kernel
 
 Array = NDArray[Any]

@@ -13,10 +13,10 @@ from torch import Tensor
 from covshift.core.auto import DOUBT, MOST, Rule
 from covshift.core.classes import Classes, without_classes
 from covshift.core.health import Health, judge
+from covshift.core.live.order import RECENT, Order, Recent, check_notes, first_places, means_without, surprise
+from covshift.core.live.orders import First, Orders
+from covshift.core.live.outlook import Outlook
 from covshift.core.moments import Moments, add_batch, fading, widen
-from covshift.core.order import RECENT, Order, Recent, check_notes, first_places, means_without, surprise
-from covshift.core.orders import First, Orders
-from covshift.core.outlook import Outlook
 from covshift.core.places import Place
 from covshift.core.policies import Memory, Numbers, Policy, Rows
 from covshift.core.seen import Seen, images_in, joined, paths_of
@@ -239,7 +239,7 @@ def _batch(before: Moments | None, after: Moments, share: float) -> Moments:
 
 def _located(outputs: Sequence[object], classes: Classes | None) -> tuple[Numbers, NDArray[np.int64]] | None:
     """Return the mean embedding of each output's images, from the source's, and their number, if all are known."""
-    from covshift.core.order_kernels import locate_batches  # numba takes a while to import
+    from covshift.core.compiled.order_kernels import locate_batches  # numba takes a while to import
 
     logits = [output for output in outputs if isinstance(output, Tensor) and output.ndim == 2 and output.shape[0]]
     if classes is None or len(logits) < len(outputs) or {each.shape[1] for each in logits} != {len(classes.apart)}:

@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from covshift.core.classes import Classes
+from covshift.core.live.order import FADES, FIRST, RECENT
 from covshift.core.moments import Moments
-from covshift.core.order import FADES, FIRST, RECENT
 from covshift.core.seen import Seen, images_in, paths_of
 
 Numbers = NDArray[np.float64]
@@ -104,7 +104,7 @@ class Orders(NamedTuple):
         Returns:
             The surprise of each stream, where 1 is what chance explains.
         """
-        from covshift.core.order_kernels import add_batches  # numba takes a while to import
+        from covshift.core.compiled.order_kernels import add_batches  # numba takes a while to import
 
         surprise, images = np.empty(len(seen)), np.array([images_in(each) for each in seen])
         start, means = first.means(_carried(before, seen)), first.means(seen)

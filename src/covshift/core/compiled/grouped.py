@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn.modules import module as hooks_of_all
 from torch.utils.hooks import RemovableHandle
 
-from covshift.core.fused import Slot, goes_by_rule, is_plain, serves, slot_of
+from covshift.core.compiled.fused import Slot, goes_by_rule, is_plain, serves, slot_of
 from covshift.core.hooks import Hook
 from covshift.core.places import Place
 from covshift.core.policies import Memory, Policy
@@ -104,7 +104,7 @@ def _run(
     affine: tuple[int, int], met: NDArray[np.float64],
 ) -> None:  # fmt: skip
     """Normalise all groups, on as many threads as torch uses."""
-    from covshift.core.group_kernels import normalise_groups  # numba takes a while to import
+    from covshift.core.compiled.group_kernels import normalise_groups  # numba takes a while to import
 
     shape = (x.shape[0], x.numel() // (x.shape[0] * slot.channels))
     numbers = (slot.source, affine, slot.eps, slot.kind, slot.only, met)

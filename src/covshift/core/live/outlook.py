@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from covshift.core.classes import LEAST, Classes
+from covshift.core.live.order import Order
 from covshift.core.moments import Moments, widen
-from covshift.core.order import Order
 from covshift.core.places import Place
 
 _SETTLING = 4.0  # times chance: what is remembered was seen while the layers before were still settling

@@ -7,8 +7,8 @@ that memory is read once. As in `kernels`, sums are in double precision, and ten
 import numpy as np
 from numba.np.numpy_support import carray
 
-from covshift.core.kernels import _pointer, moments_to_hold
-from covshift.core.measuring import Array, _add_positions, _add_run, _finish, measure_part
+from covshift.core.compiled.kernels import _pointer, moments_to_hold
+from covshift.core.compiled.measuring import Array, _add_positions, _add_run, _finish, measure_part
 from covshift.support.jit import kernel
 
 

@@ -83,7 +83,7 @@ class Fused:
 
     def write(self, place: Place, moments: Moments, weight: float | Tensor) -> bool:
         """Correct by these moments from now on, as a pass would; return False if it has to go the other way."""
-        from covshift.core.kernels import write  # numba takes a while to import
+        from covshift.core.compiled.kernels import write  # numba takes a while to import
 
         slot = self.slots.get(place.path)
         if slot is None or slot.buffers is None or isinstance(weight, Tensor) or torch.is_grad_enabled():
@@ -118,7 +118,7 @@ class FusedPass:
     """One pass of some streams, one after another in each batch, that compiled code serves."""
 
     def __init__(self, fused: Fused, memories: Sequence[Memory]) -> None:
-        from covshift.core.kernels import correct  # numba takes a while to import
+        from covshift.core.compiled.kernels import correct  # numba takes a while to import
 
         streams, places, channels = len(memories), len(fused.places), fused.layout.channels
         self._kernel: Callable[..., None] = correct
