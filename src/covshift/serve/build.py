@@ -5,8 +5,6 @@ import uuid
 from collections.abc import Callable
 from pathlib import Path
 
-import torch
-
 from covshift.core.live.policy import Live
 from covshift.core.policies import Batch, Policy, Stream
 from covshift.core.source import Source
@@ -72,8 +70,6 @@ def build(
     check_kind(source, str | None, "source", "a file or the URI of clean images")
     check_flags(shared=shared)
     model = open_model(uri)
-    # Channels last is how convolutions on a CPU compute; each would rearrange its images otherwise.
-    model.module.to(memory_format=torch.channels_last)
     rule, anchor = open_policy(policy), open_source(source, model)
     scope = scope_of(model, rule, anchor)
     predict = None if predictor is None else open_predictor(predictor, model, rule)
