@@ -2,6 +2,7 @@
 
     python benchmarks/serve.py                    # images per second beside the bare model's, and latency at half of it
     python benchmarks/serve.py many --seconds 120 # 1,000 cameras that send one frame a second: memory
+    python benchmarks/serve.py many --model py:serve:small # the same with a network that keeps up
     python benchmarks/serve.py soak --seconds 600 # a mix of good and bad requests at a low rate: memory, errors
 
 The load comes from this process, the server is another one, and the bare model a third. Server and bare model take
@@ -25,6 +26,12 @@ from pathlib import Path
 
 import numpy as np
 from PIL import Image
+from torch import nn
+
+from covshift.models.cifar import ResNet
+from covshift.models.preprocess import IMAGENET, Preprocess
+
+HERE = Path(__file__).parent
 
 BARE = """
 import sys, time, torch, covshift
@@ -44,6 +51,11 @@ for line in sys.stdin:
             taken.append(time.perf_counter() - start)
     print(sorted(taken)[len(taken) // 2], flush=True)
 """
+
+
+def small() -> tuple[nn.Module, Preprocess]:
+    """Return a network so small that HTTP takes most of the time; the server knows it as py:serve:small."""
+    return ResNet(depth=8, width=4).eval(), IMAGENET.with_(size=32, resize=32)
 
 
 @dataclass
@@ -156,8 +168,8 @@ async def closed(clients: list[Client], seconds: float) -> Load:
     return load
 
 
-async def paced(clients: list[Client], rate: float, seconds: float) -> Load:
-    """Requests come at a rate, whatever the answers take; a camera whose answer is late sends late."""
+async def paced(clients: list[Client], rate: float, seconds: float, *, skip: bool = False) -> Load:
+    """Requests come at a rate, whatever the answers take; a camera whose answer is late sends late, or skips frames."""
     load, gap = Load(), len(clients) / rate
     begin = time.perf_counter()
 
@@ -167,6 +179,8 @@ async def paced(clients: list[Client], rate: float, seconds: float) -> Load:
             await asyncio.sleep(max(0.0, due - time.perf_counter()))
             await client.send(load, due)
             due += gap
+            while skip and due < time.perf_counter():
+                due += gap
 
     await asyncio.gather(*(run(number, client) for number, client in enumerate(clients)))
     return load
@@ -201,7 +215,7 @@ def start(options: argparse.Namespace, folder: str) -> tuple[subprocess.Popen[st
     command += ["--state", f"{folder}/cameras.sqlite", "--max-queue", "4096"]
     command += ["--threads", str(options.threads)] if options.threads else []
     command += ["--source", options.source] if options.source else []
-    server = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    server = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=HERE)
     assert server.stderr is not None
     for line in server.stderr:
         if found := re.search(r"http://127\.0\.0\.1:(\d+)", line):
@@ -229,7 +243,8 @@ class Bare:
     def __init__(self, options: argparse.Namespace, *, keep: bool = False) -> None:
         arguments = [options.model, str(options.batch), str(options.threads), "keep" if keep else ""]
         command = [sys.executable, "-c", BARE, *arguments]
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        pipe = subprocess.PIPE
+        self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, cwd=HERE)
         self.side = int(self._read())
 
     def _read(self) -> str:
@@ -285,7 +300,7 @@ async def many(options: argparse.Namespace, port: int, server: int, bare: Bare) 
     await warm(clients[0])
     print(f"memory with one camera: {memory(server):.0f} MB")
     for part in range(6):
-        load = await paced(clients, options.cameras, options.seconds / 6)
+        load = await paced(clients, options.cameras, options.seconds / 6, skip=True)
         show(f"{options.cameras} cameras, 1 frame/s, part {part + 1}", load)
         print(f"  memory: {memory(server):.0f} MB")
 

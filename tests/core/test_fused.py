@@ -7,6 +7,8 @@ from torch import Tensor, nn
 
 import covshift
 from covshift import Batch, Live, Source, Stream
+from covshift.core.auto import chance_of_batch
+from covshift.core.compiled.measuring import measure_images
 
 POLICIES = {
     "batch": Batch(prior=4),
@@ -60,6 +62,17 @@ def test_compiled_passes_do_what_separate_operations_do(policy, places, last, si
         assert (found.count, found.images) == pytest.approx((moments.count, moments.images))
         torch.testing.assert_close((found.mean, found.var), (moments.mean, moments.var), rtol=1e-9, atol=1e-9)
     torch.testing.assert_close(compiled_state.notes, state.notes, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("last", [False, True])
+@pytest.mark.parametrize("shape", [(2, 6, 32, 32), (3, 5, 35, 37), (1, 300, 33, 3), (2, 16, 40, 1), (4, 2, 1, 9)])
+def test_images_are_measured_as_by_torch(shape, last):
+    x = torch.randn(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(0)) + 3
+    mean, var = torch.empty(2, shape[1], dtype=torch.float64)
+    values = (x.permute(0, 2, 3, 1) if last else x).contiguous().flatten().numpy()
+    chance = measure_images(values, shape[0], *shape[2:], last, mean.numpy(), var.numpy())
+    torch.testing.assert_close(torch.from_numpy(chance), chance_of_batch(x, len(x), sync=False))
+    torch.testing.assert_close((mean, var), (x.mean((0, 2, 3)), x.var((0, 2, 3), correction=0)))
 
 
 def test_gradients_flow_past_compiled_code():

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from covshift.core.classes import LEAST, Classes
+from covshift.core.compiled.sharing import share
 from covshift.core.moments import Moments, fading
 from covshift.core.places import NormLayer, Place
 from covshift.core.policies import Memory, Policy
@@ -166,13 +167,24 @@ class FusedPass:
         held, kind = (0, 0), 2
         if slot.buffers is not None and y is None:
             held, kind = (slot.buffers[0].data_ptr(), slot.buffers[1].data_ptr()), slot.kind
-        address = x.data_ptr()
-        self._kernel(
-            *(address, address if y is None else y.data_ptr(), self._each, sides, last, slot.source, held, slot.layer),
-            *(self._met, self._before, self._after, (self._now, self._old, self._counts), self._fades),
+        address, row = x.data_ptr(), x.numel() // x.shape[0] * x.element_size()
+        to = address if y is None else y.data_ptr()
+        tables = (
+            *(self._each, self._met, self._before, self._after, self._now, self._old, self._counts, self._fades),
             *(self._changes if slot.classes else _NOTHING, self._rules, self._weights),
-            *((slot.number, slot.start), (slot.eps, LEAST), kind, slot.only),
         )
+
+        def work(first: int, end: int) -> None:
+            part = tables if end - first == len(rows) else [table[first:end] for table in tables]
+            each, met, before, after, now, old, counts, fades, changes, rules, weights = part
+            offset = row * sum(rows[:first])
+            self._kernel(
+                *(address + offset, to + offset, each, sides, last, slot.source, held, slot.layer),
+                *(met, before, after, (now, old, counts), fades, changes, rules, weights),
+                *((slot.number, slot.start), (slot.eps, LEAST), kind, slot.only),
+            )
+
+        share(work, len(rows), x.numel())
         self._reached[place.path] = None
         return True
 

@@ -5,7 +5,6 @@ operations, in `groups`: other devices, types and layouts, layers that may do mo
 """
 
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import torch
@@ -15,12 +14,11 @@ from torch.nn.modules import module as hooks_of_all
 from torch.utils.hooks import RemovableHandle
 
 from covshift.core.compiled.fused import Slot, goes_by_rule, is_plain, serves, slot_of
+from covshift.core.compiled.sharing import share
 from covshift.core.hooks import Hook
 from covshift.core.places import Place
 from covshift.core.policies import Memory, Policy
 from covshift.core.seen import Layout
-
-_SMALL = 1 << 18  # values: with fewer, a second thread costs more than it saves
 
 
 class Grouped:
@@ -112,13 +110,7 @@ def _run(
     def work(begin: int, end: int) -> None:
         normalise_groups(x.data_ptr(), out.data_ptr(), shape, last, edges, weights, begin, end, *numbers)
 
-    count = min(torch.get_num_threads(), len(weights), 1 + x.numel() // _SMALL)
-    if count == 1:
-        work(0, len(weights))
-    else:
-        parts = [len(weights) * i // count for i in range(count + 1)]
-        with ThreadPoolExecutor(count) as pool:
-            list(pool.map(work, parts[:-1], parts[1:]))
+    share(work, len(weights), x.numel())
 
 
 def _is_watched(module: nn.Module, hooks: int) -> bool:
