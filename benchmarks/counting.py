@@ -21,7 +21,7 @@ from covshift.data import open_data
 from covshift.models import open_model
 from covshift.shift import Predictor
 from covshift.shift.forecast.beliefs import wrong_answers
-from covshift.shift.forecast.observe import Batches
+from covshift.shift.forecast.observe import Batches, observe
 
 Doubles = NDArray[np.float64]
 SEVERITIES = (1, 2, 3, 4, 5)
@@ -82,7 +82,7 @@ def main() -> None:
     for part, kind, seed in ((FIT, "holdout", 0), (TESTED, "test", 7)):
         some, truth = images[part][:IMAGES], labels[part][:IMAGES]
         seen = [
-            predictor.observe(Batches(covshift.corrupt(some, name, severity, seed=seed), predictor._preprocess, 100))
+            observe(model.module, Batches(covshift.corrupt(some, name, severity, seed=seed), model.preprocess, 100))
             for name in names(kind)
             for severity in SEVERITIES
         ]

@@ -16,7 +16,7 @@ from typing import Any
 import cv2
 import numpy as np
 import torch
-from forecasts import FIT, TESTED, Target, held, measure, summary
+from forecasts import FIT, TESTED, Target, costs_of_advice, held, measure, summary
 from numpy.typing import NDArray
 from shift import Rows
 
@@ -353,6 +353,7 @@ def main() -> None:
     for which, name in enumerate(("plain", "adapted")):
         missed = [row["name"] for row in rows.rows if row["sure"] and not held(row, which)]
         print(f"\nthe error of the {name} model is outside its interval for {', '.join(missed) or 'none'}")
+    print(f"\n{costs_of_advice(rows.rows)}")
 
 
 if __name__ == "__main__":
