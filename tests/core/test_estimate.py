@@ -292,6 +292,24 @@ def test_what_is_parked_on_disk_takes_no_memory_and_comes_back():
     parking.close()
 
 
+@pytest.mark.parametrize(("grown", "times"), [(500, 0), (1_000_000, 5), (None, 5)])
+def test_freed_memory_is_given_back_only_by_a_process_that_has_grown(monkeypatch, grown, times):
+    given, sizes = [], iter([10_000, *[None if grown is None else 10_000 + grown] * 5])
+    monkeypatch.setattr("covshift.core.parking.resident_memory", lambda: next(sizes))
+    monkeypatch.setattr("covshift.core.parking.give_back_freed_memory", lambda: given.append(1))
+    parking = Parking(budget=1000)
+    for _ in range(5):
+        held = Held()
+        parking.current = held
+        with torch.no_grad(), parking:
+            x = torch.arange(3000.0)
+            parking.park(held)
+            assert x.untyped_storage().nbytes() == 0
+            parking.fetch(held)
+    parking.close()
+    assert len(given) == times
+
+
 def test_nothing_is_kept_alive():
     model, x = tiny(), images(32)
     covshift.estimate(model, x.split(8), memory=SMALL)

@@ -79,7 +79,7 @@ def is_flat(runs: Array, row: Array, count: int) -> bool:
     flat = True
     for i in range(0, row.size, 3):
         flat &= runs[i] >= count and row[i] == row[0]
-    return flat
+    return bool(flat)
 
 
 @kernel
