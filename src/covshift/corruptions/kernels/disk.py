@@ -125,7 +125,7 @@ def to_levels(total: Array, close: float, out: Array) -> bool:
     for i in range(total.size):
         doubts += np.int32(abs(total[i] - np.rint(total[i])) < close)
         out[i] = np.uint8(min(np.int32(total[i]), np.int32(255)))
-    return doubts == 0
+    return bool(doubts == 0)
 
 
 @kernel
