@@ -8,6 +8,7 @@ from torch import nn
 import covshift
 from covshift import Batch, Source
 from covshift.core import adapter as adapters
+from covshift.core.compiled import sharing
 
 
 def network(dtype: torch.dtype = torch.float64) -> nn.Module:
@@ -43,16 +44,30 @@ def test_each_group_is_answered_as_a_batch_of_its_own(separate, dtype, last, onl
 
 
 def test_threads_answer_alike(monkeypatch):
-    from covshift.core.compiled import grouped
-
     model, x = network(), images(11, 24)
-    monkeypatch.setattr(grouped, "_SMALL", 64)
+    monkeypatch.setattr(sharing, "_SMALL", 64)
     with torch.no_grad(), covshift.adapt(model, Batch(prior=4, size=2)):
         torch.set_num_threads(1)
         expected = model(x)
         torch.set_num_threads(3)
         torch.testing.assert_close(model(x), expected, rtol=0, atol=0)
         torch.set_num_threads(1)
+
+
+def test_threads_answer_cameras_alike(monkeypatch):
+    model, x = network(), images(11, 24)
+    monkeypatch.setattr(sharing, "_SMALL", 64)
+    answers, states = [], []
+    for threads in (1, 3):
+        torch.set_num_threads(threads)
+        with covshift.Fleet(model, covshift.Live()) as fleet:
+            for batch in x[:10].split(5):
+                found = fleet.answer({str(i): image[None] for i, image in enumerate(batch)})
+            answers.append(torch.cat(list(found.values())))
+            states.append([fleet[name].state for name in fleet])
+    torch.set_num_threads(1)
+    torch.testing.assert_close(answers[1], answers[0], rtol=0, atol=0)
+    assert states[1] == states[0]
 
 
 def test_hooks_of_others_see_the_input_and_the_output(separate):
