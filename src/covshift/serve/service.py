@@ -70,7 +70,7 @@ class Service(Backend):
         self._classes, self._side = model.classes, model.side  # asked for while the model can still be called
         for layer in model.module.modules():
             if isinstance(layer, nn.Conv2d):  # which would rearrange its images for every pass otherwise
-                layer.to(memory_format=torch.channels_last)
+                layer.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.fleet = fleet = Fleet(model, policy, source=source)
         self._cameras = Cameras(fleet, store, settings.limits)
         self.writer = Writer(self._cameras)
