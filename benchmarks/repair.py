@@ -61,7 +61,7 @@ class Subject:
     def look(self, target: Target, seed: int) -> Seen:
         """Return what the model answers to a target, and the verdict on it."""
         chances = target.shares[self.labels]
-        images = min(target.images, np.count_nonzero(chances))
+        images = min(target.images, int(np.count_nonzero(chances)))
         taken = np.random.default_rng(seed).choice(len(chances), images, replace=False, p=chances / chances.sum())
         shown, (name, severity) = self.pixels[taken], target.condition.split("/")
         if name != "clean":
