@@ -12,7 +12,7 @@ COMPILE := $(BIN)/uv pip compile --quiet --no-annotate --strip-extras --custom-c
 
 help:
 	@echo "make demo       a first look: what adaptation buys, on real images"
-	@echo "make results    all results of the built-in networks and the page about them, hours; what is there is not run again"
+	@echo "make results    all stored results and the pages about them; first prints the hours it will take; what is there is not run again"
 	@echo "make test       all tests but the slow ones, and the share of lines that they run"
 	@echo "make test-slow  the slow ones"
 	@echo "make test-browser  the report's page in Chromium, which it installs on Debian"
@@ -33,14 +33,9 @@ demo: $(READY)
 	$(BIN)/covshift report demo --out demo/report
 
 results: $(READY)
-	$(BIN)/covshift bench run --config results/suite.yaml --out results
-	$(BIN)/covshift report results --measure 1000 --readme results/README.md
-	$(BIN)/covshift bench run --config results/methods/suite.yaml --out results/methods --threads 1
-	$(BIN)/covshift report results/methods --readme results/methods/README.md --out report/methods
-	$(BIN)/python docs/claims.py
+	$(BIN)/python results/everything.py
 	ln -sf ../../results/README.md docs/results/all.md  # one file, which is in the documentation, too
 	cp report/figures/corruptions-resnet20.svg docs/assets/builtin.svg
-	$(BIN)/python docs/assets/camera.py
 
 test: $(READY)
 	COVERAGE_CORE=$(TRACER) $(BIN)/python -m pytest -n 2 -m "not slow and not browser" --cov --cov-report=

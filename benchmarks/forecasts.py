@@ -156,8 +156,13 @@ def report(rows: list[Row]) -> None:
     print(f"few classes: {len(wrong)} of {len(few)} numbers off by more than {MOST:.0%}")
     missed = [f"{row['name']}/{row['severity']}" for row in rows if row["part"] == "natural" and not held(row, 0)]
     print(f"natural: the error of the plain model is outside its interval for {', '.join(missed) or 'none'}")
-    costs = [row["adapted"] - row["plain"] for row in rows if row["advice"] == "adapt"]
-    print(f"advice to adapt: {len(costs)} times, at worst a rise of {100 * max(costs, default=0.0):.1f} points")
+    print(costs_of_advice(rows))
+
+
+def costs_of_advice(rows: list[Row]) -> str:
+    """What following the advice to adapt did to the error, in words."""
+    rises = [100 * (row["adapted"] - row["plain"]) for row in rows if row["advice"] == "adapt"]
+    return f"advice to adapt: {len(rises)} times, worst change of the error {max(rises, default=0.0):+.1f} points"
 
 
 def main() -> None:

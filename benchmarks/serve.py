@@ -96,36 +96,52 @@ def mixed(number: int, side: int) -> bytes:
     return bytes(spoilt)
 
 
-class Client:
-    """A connection on which requests are sent, one after the other."""
+class Client(asyncio.Protocol):
+    """A connection on which requests are sent, one after the other, with little work: it shares the server's cores."""
 
     def __init__(self, port: int, request: bytes = b"") -> None:
         self._port, self.request = port, request
-        self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
+        self._transport: asyncio.Transport | None = None
+        self._answer: asyncio.Future[int] | None = None
+        self._came = b""
+
+    def data_received(self, data: bytes) -> None:
+        """Note the status of an answer that is complete."""
+        self._came += data
+        end = self._came.find(b"\r\n\r\n")
+        if end < 0 or self._answer is None or self._answer.done():
+            return
+        head = self._came[:end].lower()
+        start = head.index(b"content-length:") + 15
+        if len(self._came) >= end + 4 + int(head[start:].split(b"\r\n", 1)[0]):
+            self._answer.set_result(int(head[9:12]))
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """Note that the server has closed the connection."""
+        self._transport = None
+        if self._answer is not None and not self._answer.done():
+            self._answer.set_exception(ConnectionResetError())
 
     async def send(self, load: Load, since: float | None = None) -> None:
         """Send the request, wait for its answer, and note how long that took since it was due."""
         start = time.perf_counter() if since is None else since
         try:
-            reader, head = await self._ask()
-        except (asyncio.IncompleteReadError, ConnectionError):  # it was idle for too long
-            self._streams = None
-            reader, head = await self._ask()
-        length = re.search(rb"\r\ncontent-length: (\d+)", head.lower())
-        assert length is not None
-        await reader.readexactly(int(length[1]))
-        load.statuses[int(head.split(b" ", 2)[1])] += 1
-        load.latencies.append(time.perf_counter() - start)
-        load.seconds = time.perf_counter() - load.began
+            status = await self._ask()
+        except ConnectionError:  # it was idle for too long
+            status = await self._ask()
+        now = time.perf_counter()
+        load.statuses[status] += 1
+        load.latencies.append(now - start)
+        load.seconds = now - load.began
 
-    async def _ask(self) -> tuple[asyncio.StreamReader, bytes]:
-        """Send the request, and return the head of the answer."""
-        if self._streams is None:
-            self._streams = await asyncio.open_connection("127.0.0.1", self._port)
-        reader, writer = self._streams
-        writer.write(self.request)
-        await writer.drain()
-        return reader, await reader.readuntil(b"\r\n\r\n")
+    async def _ask(self) -> int:
+        """Send the request, and return the status of the answer."""
+        loop = asyncio.get_running_loop()
+        if self._transport is None:
+            self._transport, _ = await loop.create_connection(lambda: self, "127.0.0.1", self._port)
+        self._came, self._answer = b"", loop.create_future()
+        self._transport.write(self.request)
+        return await self._answer
 
 
 async def closed(clients: list[Client], seconds: float) -> Load:
@@ -163,9 +179,10 @@ def memory(process: int) -> float:
     return int(found[1]) / 1024 if found else 0.0
 
 
-def spent(process: int) -> float:
-    """The CPU time of a process, in seconds, which other work on the machine does not change."""
-    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+def spent(process: int, *, main: bool = False) -> float:
+    """The CPU time of a process, or of its main thread, in seconds; other work on the machine hardly changes it."""
+    stat = Path(f"/proc/{process}/task/{process}/stat" if main else f"/proc/{process}/stat")
+    fields = stat.read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
@@ -241,16 +258,20 @@ async def measure(options: argparse.Namespace, port: int, server: int, bare: Bar
     for _ in range(options.turns):
         forwards.append(bare.forward(part / 4))
         kept.append(keeping.forward(part / 4))
-        begun = spent(server)
+        begun = spent(server), spent(server, main=True), time.process_time()
         loads.append(await closed(clients, part))
-        each.append((spent(server) - begun) / len(loads[-1].latencies))
+        ended = spent(server), spent(server, main=True), time.process_time()
+        each.append([1e3 * (b - a) / len(loads[-1].latencies) for a, b in zip(begun, ended, strict=True)])
     keeping.close()
     forward, load = min(forwards), max(loads, key=lambda load: len(load.latencies) / load.seconds)
     print(f"bare model: {options.batch / forward:.0f} images/s at batch {options.batch}, {forward * 1e3:.1f} ms a pass")
     full = show("full load", load)
     share, same = full * forward / options.batch, full * min(kept) / options.batch
     print(f"  {share:.0%} of the bare model; {same:.0%} of it where it keeps freed memory, as the server does")
-    print(f"  {min(each) * 1e3:.2f} ms of CPU for each image, HTTP and writing included")
+    whole, http, client = min(each)
+    print(
+        f"  CPU for each image: {whole:.2f} ms of the server, {http:.2f} of them HTTP; {client:.2f} ms of the clients"
+    )
     halves = [await paced(clients, full / 2, part) for _ in range(options.turns)]
     half = min(halves, key=lambda load: float(np.percentile(load.latencies, 99)))
     show("half load", half)

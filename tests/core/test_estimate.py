@@ -292,6 +292,24 @@ def test_what_is_parked_on_disk_takes_no_memory_and_comes_back():
     parking.close()
 
 
+@pytest.mark.parametrize(("grown", "times"), [(500, 0), (1_000_000, 5), (None, 5)])
+def test_freed_memory_is_given_back_only_by_a_process_that_has_grown(monkeypatch, grown, times):
+    given, sizes = [], iter([10_000, *[None if grown is None else 10_000 + grown] * 5])
+    monkeypatch.setattr("covshift.core.parking.resident_memory", lambda: next(sizes))
+    monkeypatch.setattr("covshift.core.parking.give_back_freed_memory", lambda: given.append(1))
+    parking = Parking(budget=1000)
+    for _ in range(5):
+        held = Held()
+        parking.current = held
+        with torch.no_grad(), parking:
+            x = torch.arange(3000.0)
+            parking.park(held)
+            assert x.untyped_storage().nbytes() == 0
+            parking.fetch(held)
+    parking.close()
+    assert len(given) == times
+
+
 def test_nothing_is_kept_alive():
     model, x = tiny(), images(32)
     covshift.estimate(model, x.split(8), memory=SMALL)
@@ -301,3 +319,22 @@ def test_nothing_is_kept_alive():
         covshift.estimate(model, x.split(8), memory=SMALL)
     gc.collect()
     assert len(gc.get_objects()) < before + 300
+
+
+@pytest.mark.parametrize("shape", [(16, 24, 40, 40), (7, 5, 300, 300), (300, 2000)])
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
+def test_threads_measure_what_one_pass_over_all_values_does(shape, layout):
+    from covshift.core.compiled.dense import measure_dense
+
+    threads = torch.get_num_threads()
+    x = torch.randn(shape) * 3 + 5
+    x = x.contiguous(memory_format=layout) if x.ndim == 4 else x
+    torch.set_num_threads(3)
+    try:
+        seen = measure_dense(x, len(x))
+    finally:
+        torch.set_num_threads(threads)
+    var, mean = torch.var_mean(x.double(), [0, *range(2, x.ndim)], correction=0)
+    torch.testing.assert_close(seen.mean, mean, rtol=1e-10, atol=0)
+    torch.testing.assert_close(seen.var, var, rtol=1e-9, atol=0)
+    assert (seen.images, seen.count) == (len(x), x.numel() // x.shape[1])

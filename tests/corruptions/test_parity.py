@@ -119,3 +119,59 @@ def test_jpeg_is_pillows_at_any_size_and_contrast(size, quality):
         buffer = io.BytesIO()
         Image.fromarray(image.astype(np.uint8)).save(buffer, "JPEG", quality=quality)
         np.testing.assert_array_equal(jpeg(image.astype(np.uint8), quality), np.asarray(Image.open(buffer)))
+
+
+def _drawn(height, width):
+    """Images that are hard to round: flat ones, slopes, edges between two flat parts, and noise."""
+    rng, slope = np.random.default_rng(0), np.add.outer(np.arange(height), np.arange(width))[..., None]
+    noise = rng.integers(0, 256, (height, width, 3))
+    white = np.where(np.arange(width)[:, None] < width // 2, 255, noise)
+    images = [noise, white, slope % 256 + [[[0, 0, 0]]], 255 * rng.integers(0, 2, (height, width, 3))]
+    images += [np.full((height, width, 3), level) for level in (0, 1, 77, 255)]
+    return [image.astype(np.uint8) for image in images]
+
+
+@pytest.mark.parametrize("size", [(16, 16), (33, 64), (18, 131), (90, 224)])
+@pytest.mark.parametrize("constants", [32, 64, 224, 299])
+def test_defocus_blur_is_opencvs_filter(size, constants):
+    import cv2
+
+    from covshift.corruptions.blur import disk
+    from covshift.corruptions.severity import SEVERITY
+
+    for severity, (radius, rim) in enumerate(SEVERITY[constants]["defocus_blur"], 1):
+        for image in _drawn(*size):
+            expected = (cv2.filter2D(image / 255.0, -1, disk(radius, rim)).clip(0, 1) * 255).astype(np.uint8)
+            got = corrupt(image, "defocus_blur", severity, constants=constants)
+            np.testing.assert_array_equal(got, expected)
+
+
+@pytest.mark.parametrize("sigma", [0.05, 0.7, 3, 6])
+def test_gaussian_blur_is_scipys(sigma):
+    from scipy.ndimage import gaussian_filter
+
+    from covshift.corruptions.blur import gaussian_blur
+
+    for image in _drawn(40, 61):
+        blurred = gaussian_filter(image / 255.0, (sigma, sigma, 0), mode="nearest", truncate=4.0)
+        expected = (blurred.clip(0, 1) * 255).astype(np.uint8)
+        np.testing.assert_array_equal(gaussian_blur(image, sigma, np.random.default_rng(0)), expected)
+
+
+@pytest.mark.parametrize("change", [(1.0, 0.0, 0.3), (0.3, 0.1, 0.0), (20.0, 0.2, 0.0), (1.0, 0.0, 0.0)])
+def test_light_and_saturation_change_as_in_pythons_own_colours(change):
+    import colorsys
+
+    from covshift.corruptions.kernels import weather
+
+    factor, saturation, value = change
+    for image in _drawn(16, 21):
+        got, expected = np.empty_like(image), np.empty(image.shape)
+        weather.shift_hsv(image, *change, got)
+        for place in np.ndindex(image.shape[:2]):
+            h, s, v = colorsys.rgb_to_hsv(*(image[place] / 255.0).tolist())
+            s, v = min(max(s * factor + saturation, 0.0), 1.0), min(v + value, 1.0)
+            expected[place] = [255 * part for part in colorsys.hsv_to_rgb(h, s, v)]
+        # Cut to whole levels, but for what rounding may do to a value that is one.
+        assert (got <= expected + 1e-9).all()
+        assert (got > expected - 1 - 1e-9).all()

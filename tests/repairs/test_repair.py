@@ -1,5 +1,6 @@
 """Repair: errors fall where images have moved, nothing happens where they have not, and one class alone is refused."""
 
+import errno
 import hashlib
 import json
 import shutil
@@ -16,6 +17,7 @@ import covshift
 from covshift import CovshiftError, Statistics, repairs
 from covshift.cli import app
 from covshift.repairs.batches import as_batches, spread
+from covshift.repairs.verdict import believed_gain
 from covshift.shift.distance import Distance
 from covshift.shift.forecast.assess import learn
 from covshift.shift.forecast.forecast import ClassMix, Forecast, Prediction
@@ -66,7 +68,8 @@ def test_shifted_pictures_are_repaired_as_estimate_does(place, model, tmp_path):
         "--model", model.uri, "--target", f"folder:{place}/dark", "--source", source.uri, "--out", tmp_path / "r"
     )
     assert done.exit_code == 0, done.output
-    assert done.stdout.startswith("repair: the predicted error is ")
+    assert done.stdout.startswith("repair: the images have moved by ")
+    assert "; the predicted error is " in done.stdout
     before = error(model, labelled)
     covshift.estimate(model, labelled.loader(model)).apply(model)
     after = error(model, labelled)
@@ -227,7 +230,8 @@ def test_bad_input_is_one_sentence(place, model, tmp_path):
     skipped = run("--model", model.uri, "--target", f"folder:{broken}", "--skip-broken", "--out", out, "--json")
     assert json.loads(skipped.stdout)["target"]["images"] == 80
     made = tmp_path / "made"
-    assert run(*good, "--out", made).exit_code == 0
+    printed = json.loads(run(*good, "--out", made, "--json").stdout)
+    assert printed == json.loads((made / "card.json").read_text()), "with the digests of its files"
     for more in (["--force"], ["--out", tmp_path / "new"], ["--source", f"npz:{place}/source.npz"]):
         done = run("--check", made, "--labels", f"folder:{place}/dark", *more)
         assert done.stderr.startswith("error: expected --check with --labels alone"), done.output
@@ -273,69 +277,76 @@ def forecast(plain, adapted, **more):
 
 
 ALL, ONE = torch.eye(10).repeat(10, 1), torch.eye(10)[:1].repeat(100, 1)
-DRAWN = torch.eye(10).repeat_interleave(torch.tensor([1, 2, 3, 4, 5, 5, 6, 7, 8, 9]), 0)
-"""Fifty answers that chance may well make of ten classes alike."""
+OTHER = ALL.roll(1, 1)
 EIGHT = torch.eye(10)[torch.arange(100) % 8]
+SOME = torch.where(torch.arange(100)[:, None] % 10 == 0, EIGHT.roll(1, 1), EIGHT)
+"""Every tenth answer is another one than in `EIGHT`."""
 SKEWED = ClassMix((0.9, *[0.1 / 9] * 9), (0.1,) * 10, skewed=True)
+NEW = forecast(0.3, 0.4, sure=False, why="it is new")
 
 
 @pytest.mark.parametrize(
-    ("looks", "more", "word"),
+    ("looks", "more", "word", "half"),
     [
-        # one class: also half adapted it stays one, though the adapted model sees all
-        (seen(5 * ONE, 2 * ALL, 5 * ONE), {}, "cannot help"),
-        (seen(5 * ONE, 2 * ALL, 5 * ONE), {"forecast": forecast(0.8, 0.6)}, "cannot help"),
-        # a confused model: half adapted it sees all classes
-        (seen(5 * ONE, 4 * ALL, 3 * ALL), {}, "repair"),
-        (seen(3 * ONE, 4 * ALL, 3 * ALL), {}, "repair"),
-        # some classes: the first half of the layers makes the model less sure, whatever all of them do, or surer
-        (seen(4 * EIGHT, 5 * ALL, 3 * EIGHT.roll(1, 1)), {}, "cannot help"),
-        (seen(4 * EIGHT, 3 * ALL, 5 * EIGHT.roll(1, 1)), {}, "repair"),
-        (seen(4 * EIGHT, 5 * ALL, 3 * EIGHT.roll(1, 1)), {"forecast": forecast(0.3, 0.2)}, "cannot help"),
-        (seen(4 * EIGHT, 5 * ALL, 5 * EIGHT.roll(1, 1)), {"forecast": forecast(0.3, 0.2)}, "repair"),
-        (seen(4 * EIGHT, 5 * ALL, 5 * EIGHT.roll(1, 1)), {"forecast": forecast(0.1, 0.2)}, "cannot help"),
-        (seen(4 * EIGHT, 5 * ALL, 5 * EIGHT), {}, "nothing to repair"),
-        # a mix that is as even as chance leaves it with few images, and one that is not with many
-        (seen(4 * DRAWN, 3 * DRAWN), {}, "nothing to repair"),
-        (seen(5 * DRAWN.repeat(10, 1), 3 * ALL.repeat(5, 1), 4 * DRAWN.roll(1, 1).repeat(10, 1)), {}, "cannot help"),
-        # an error that is above that on clean images by chance only
-        (seen(5 * ALL, 4 * ALL), {"forecast": forecast(0.15, 0.13), "clean": 0.1}, "nothing to repair"),
-        (
-            seen(*(each.repeat(20, 1) for each in (ALL, ALL))),
-            {"forecast": forecast(0.15, 0.13), "clean": 0.1},
-            "repair",
-        ),
-        # a mix that is the usual one
-        (seen(3 * EIGHT, 4 * EIGHT.roll(1, 1)), {"usual": EIGHT.mean(0)}, "repair"),
+        # the answers of the one that is surer are the better ones, on average
+        (seen(3 * ALL, 4 * OTHER), {}, "repair", False),
+        (seen(4 * ALL, 3 * OTHER), {}, "nothing to repair", False),
+        (seen(4 * ALL, 4 * OTHER), {}, "nothing to repair", False),
+        (seen(4 * ALL, 5 * ALL), {}, "nothing to repair", False),
+        # adapting all layers makes it worse than adapting the first half
+        (seen(3 * ALL, 4 * ALL, 5 * OTHER), {}, "repair", True),
+        # uneven answers: all layers only where that is believed to be better than half of them
+        (seen(3 * EIGHT, 5 * SOME, 5 * SOME), {}, "repair", True),
+        (seen(3 * EIGHT, 5 * EIGHT.roll(1, 1), 4 * SOME), {}, "repair", False),
+        (seen(3 * EIGHT, 5 * EIGHT.roll(1, 1), 4 * SOME), {"usual": EIGHT.mean(0)}, "repair", False),
+        (seen(3 * EIGHT, 5 * SOME, 5 * SOME), {"usual": EIGHT.mean(0)}, "repair", False),
+        # one class, which the adapted model takes for all; in a shift that the first half of the layers undoes; and not
+        (seen(5 * ONE, 2 * ALL, 4 * ONE), {}, "cannot help", True),
+        (seen(5 * ONE, 2 * ALL, 4 * ONE), {"forecast": forecast(0.8, 0.6)}, "cannot help", True),
+        (seen(3 * ALL, 2 * ALL, 4 * ONE), {}, "repair", True),
+        # a confused model
+        (seen(3 * ONE, 5 * ALL, 4 * ALL), {}, "repair", False),
         # few classes by the forecast, which knows more of them
-        (seen(3 * ALL, 4 * ALL.roll(1, 1)), {"forecast": forecast(0.8, 0.6, classes=SKEWED)}, "cannot help"),
-        # errors that cannot be relied on do not count: the model is surer, or less sure, once it is adapted
-        (seen(3 * ALL, 4 * ALL.roll(1, 1)), {"forecast": forecast(0.3, 0.4, sure=False, why="it is new")}, "repair"),
-        (
-            seen(4 * ALL, 3 * ALL.roll(1, 1)),
-            {"forecast": forecast(0.8, 0.6, sure=False, why="it is new")},
-            "nothing to repair",
-        ),
-        # no shift
-        (seen(4 * ALL, 5 * ALL), {}, "nothing to repair"),
-        (seen(5 * ALL, 4 * ALL), {}, "nothing to repair"),
-        (seen(5 * ALL, 4 * ALL), {"forecast": forecast(0.1, 0.1), "clean": 0.1}, "nothing to repair"),
-        # a shift that adapting does not help with
-        (seen(4 * ALL, 5 * ALL), {"forecast": forecast(0.3, 0.32), "clean": 0.1}, "cannot help"),
+        (seen(4 * ALL, 3 * OTHER), {"forecast": forecast(0.8, 0.6, classes=SKEWED)}, "cannot help", False),
+        # errors that cannot be relied on do not count
+        (seen(3 * ALL, 4 * OTHER), {"forecast": NEW}, "repair", False),
+        (seen(4 * ALL, 3 * OTHER), {"forecast": NEW}, "nothing to repair", False),
+        # no gain: is the error above that on clean images by more than chance?
+        (seen(4 * ALL, 3 * OTHER), {"forecast": forecast(0.15, 0.13), "clean": 0.1}, "nothing to repair", False),
+        (seen(4 * ALL, 3 * OTHER), {"forecast": forecast(0.3, 0.32), "clean": 0.1}, "cannot help", False),
     ],
 )
-def test_verdicts(looks, more, word):
+def test_verdicts(looks, more, word, half):
     verdict = repairs.judge(*looks, **more)
-    assert verdict.word == word
-    assert ("it is new" in verdict.reason) == ("forecast" in more and not more["forecast"].sure)
+    assert (verdict.word, verdict.half) == (word, half)
+    assert ("it is new" in verdict.reason) == (more.get("forecast") is NEW)
 
 
-def test_uneven_answers_are_repaired_in_part():
-    part = repairs.judge(*seen(4 * EIGHT, 5 * ALL, 5 * EIGHT.roll(1, 1)))
-    assert part.uneven
-    assert "of few classes, or of some much more than of others" in part.reason
-    assert "only the first half of the layers is adapted" in part.reason
-    assert not repairs.judge(*seen(3 * ONE, 4 * ALL, 3 * ALL)).uneven
+def test_a_gain_is_what_both_models_believe():
+    """Truths are drawn as both models believe on average, and errors counted."""
+    before, after = torch.randn(2, 2000, 5, generator=torch.Generator().manual_seed(0)) * 2
+    beliefs = (before.softmax(1) + after.softmax(1)) / 2
+    truths = torch.multinomial(beliefs, 200, replacement=True, generator=torch.Generator().manual_seed(1))
+    wrong = [(each.argmax(1, keepdim=True) != truths).double().mean().item() for each in (before, after)]
+    gain = believed_gain(before, after)
+    assert gain.fall == pytest.approx(wrong[0] - wrong[1], abs=0.003)
+    falls = [believed_gain(*(each[part] for each in (before, after))).fall for part in torch.arange(2000).split(50)]
+    assert believed_gain(before[:50], after[:50]).uncertainty == pytest.approx(np.std(falls), rel=0.3)
+
+
+def test_chance_makes_no_repair():
+    """Of two models whose answers differ on one or two images of a hundred, neither is better."""
+    plain, adapted = 4 * ALL, 4 * ALL
+    adapted[:2] = 9 * torch.eye(10)[5:7]
+    assert repairs.judge(*seen(plain, adapted)).word == "nothing to repair"
+    adapted[2:4] = 9 * torch.eye(10)[7:9]
+    assert repairs.judge(*seen(plain, adapted)).word == "repair"
+
+
+def test_all_layers_are_not_adapted_against_a_forecast():
+    looks = seen(3 * ALL, 4 * OTHER)
+    assert repairs.judge(*looks, forecast(0.3, 0.2), clean=0.1).word == "repair"
+    assert repairs.judge(*looks, forecast(0.3, 0.35), clean=0.1).word == "cannot help"
 
 
 def test_few_images_have_no_verdict():
@@ -359,6 +370,17 @@ def test_a_verdict_rests_on_the_forecast_of_its_predictor(place, model):
         other.module[0].weight.mul_(2)
     with pytest.raises(CovshiftError, match="fitted on another model or on other weights"):
         covshift.repair(other, images, source=learned, progress=False)
+
+
+def test_a_full_disk_is_one_sentence(place, model, tmp_path, monkeypatch):
+    def full(path, content):
+        raise OSError(errno.ENOSPC, "No space left on device", str(path))
+
+    made = covshift.repair(model, covshift.open_data(f"folder:{place}/dark"), progress=False)
+    monkeypatch.setattr("pathlib.Path.write_bytes", full)
+    with pytest.raises(CovshiftError, match=rf"^cannot write {tmp_path}/r/\w+.safetensors: No space left on device"):
+        made.save(tmp_path / "r")
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("name", ["save", "write_image"])

@@ -7,7 +7,7 @@ from runpy import run_path
 import pytest
 
 from covshift.bench.methods import FULL, NONE, SCENARIOS
-from covshift.bench.suite import run_folders
+from covshift.bench.suite import read_runs, run_folders
 from covshift.bench.summary import table
 from covshift.data.condition import SEQUENCE
 from covshift.report.build import written_readme
@@ -82,3 +82,18 @@ def test_the_page_on_the_built_in_networks_says_what_the_rows_say():
     written = re.findall(r"([\d.]+) ± ([\d.]+) %", (RESULTS.parent / "docs" / "results" / "builtin.md").read_text())
     assert len(written) > 20
     assert not [pair for pair in written if " ±".join(pair) not in told]
+
+
+def test_one_list_makes_every_stored_run():
+    steps = run_path(str(RESULTS / "everything.py"))["STEPS"]
+    places = [RESULTS.parent / step.config for step in steps if step.config]
+    made = {place.parent / name for place in places for name in read_runs({}, place)}
+    stored = {*run_folders(RESULTS), *run_folders(RESULTS / "methods")}
+    assert stored <= made
+
+
+def test_hours_are_estimated_for_what_is_left_of_a_run(tmp_path):
+    hours_of_run = run_path(str(RESULTS / "everything.py"))["hours_of_run"]
+    settings = read_runs({}, RESULTS / "suite.yaml")["resnet20-sorted"]
+    assert hours_of_run(settings, RESULTS / "resnet20-sorted") == 0
+    assert 0 < hours_of_run(settings, tmp_path / "not-there") < 10

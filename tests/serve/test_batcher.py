@@ -64,3 +64,31 @@ def test_an_error_of_a_pass_is_raised_to_its_jobs_and_the_next_pass_runs():
         await batcher.stop()
 
     asyncio.run(asyncio.wait_for(scenario(), 60))
+
+
+def test_a_full_pass_is_made_while_another_one_runs_and_what_is_left_waits_for_more():
+    begun, go_on = threading.Event(), threading.Event()
+    passes: list[str] = []
+
+    def run(jobs: Sequence[Job[str]]) -> list[str]:
+        passes.append("".join(each.camera for each in jobs))
+        begun.set()
+        go_on.wait(60)
+        return [each.camera for each in jobs]
+
+    async def scenario() -> None:
+        batcher: Batcher[str] = Batcher(run, size=2, delay=0.0, queue=10)
+        batcher.start()
+        answers = [asyncio.ensure_future(batcher.submit(job(name))) for name in "aba"]
+        await asyncio.to_thread(begun.wait, 60)
+        answers += [asyncio.ensure_future(batcher.submit(job(name))) for name in "ca"]
+        await asyncio.sleep(0.05)
+        assert batcher.waiting == 1, "a pass of two waits in the thread"
+        answers.append(asyncio.ensure_future(batcher.submit(job("d"))))
+        await asyncio.sleep(0.05)
+        go_on.set()
+        assert "".join(await asyncio.gather(*answers)) == "abacad"
+        assert passes == ["ab", "ac", "ad"]
+        await batcher.stop()
+
+    asyncio.run(asyncio.wait_for(scenario(), 60))

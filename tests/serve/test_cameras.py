@@ -50,6 +50,14 @@ def fleet(policy: covshift.Policy | None = None, sourced: bool = False) -> Fleet
     return Fleet(model, policy or Live(), source=source)
 
 
+def see(cameras: Cameras, *names: str) -> None:
+    """Have each of some cameras see two images, as a request does."""
+    for name in names:
+        with cameras.held(name):
+            cameras.fleet.answer({name: frames(1, 2)})
+            cameras.touched([name])
+
+
 @pytest.mark.parametrize("kind", ["memory", "sqlite", "redis"])
 def test_stores_keep_what_they_are_given(kind, tmp_path):
     with (
@@ -123,10 +131,7 @@ def test_evicted_cameras_come_back_as_they_were():
 def test_idle_cameras_leave_memory():
     with fleet() as some:
         cameras = Cameras(some, MemoryStore(), Limits(idle=0.0))
-        for name in ("a", "b"):
-            with cameras.held(name):
-                some.answer({name: frames(1, 2)})
-            cameras.touched([name])
+        see(cameras, "a", "b")
         Writer(cameras).write()
         assert (cameras.resident, len(some), len(cameras)) == (0, 0, 2)
 
@@ -136,9 +141,7 @@ def test_a_store_out_of_reach_is_never_taken_for_an_empty_one():
         store = Failing()
         cameras = Cameras(some, store, Limits(idle=0.0))
         writer = Writer(cameras)
-        with cameras.held("a"):
-            some.answer({"a": frames(1, 2)})
-        cameras.touched(["a"])
+        see(cameras, "a")
         writer.write()
         assert cameras.resident == 0
         store.down = True
@@ -155,9 +158,7 @@ def test_what_cannot_be_written_stays_in_memory_and_is_written_later():
         store = Failing()
         cameras = Cameras(some, store, Limits(idle=0.0))
         writer = Writer(cameras)
-        with cameras.held("a"):
-            some.answer({"a": frames(1, 2)})
-        cameras.touched(["a"])
+        see(cameras, "a")
         store.down = True
         writer.write()
         writer.write()
@@ -171,9 +172,7 @@ def test_a_forgotten_camera_does_not_come_back():
     with fleet() as some:
         store = MemoryStore()
         cameras = Cameras(some, store, Limits())
-        with cameras.held("a"):
-            some.answer({"a": frames(1, 2)})
-        cameras.touched(["a"])
+        see(cameras, "a")
         cameras.flush()
         cameras.forget("a")
         with cameras.held("a") as camera:  # before the store has heard of it
@@ -190,9 +189,7 @@ def test_a_reset_holds_though_the_camera_leaves_memory():
     with fleet() as some:
         cameras = Cameras(some, MemoryStore(), Limits(idle=0.0))
         writer = Writer(cameras)
-        with cameras.held("a"):
-            some.answer({"a": frames(1, 2)})
-            cameras.touched(["a"])
+        see(cameras, "a")
         writer.write()
         let_go = cameras.let_go
         cameras.let_go = lambda name: (let_go(name), writer.write())[0]  # at once, before anything else is done
@@ -239,10 +236,7 @@ def test_redis_goes_and_comes_back():
         with fleet() as some:
             cameras = Cameras(some, store, Limits())
             writer = Writer(cameras)
-            for name in ("a", "quiet"):
-                with cameras.held(name):
-                    some.answer({name: frames(1, 2)})
-                    cameras.touched([name])
+            see(cameras, "a", "quiet")
             writer.write()
             cameras.touched(["a"])
             _shutdown(url)
@@ -268,10 +262,7 @@ def test_a_redis_that_has_lost_its_data_gets_them_again():
             with fleet() as some:
                 cameras = Cameras(some, store, Limits())
                 writer = Writer(cameras)
-                for name in ("a", "quiet"):
-                    with cameras.held(name):
-                        some.answer({name: frames(1, 2)})
-                        cameras.touched([name])
+                see(cameras, "a", "quiet")
                 writer.write()
                 store._client.flushall()
                 with cameras.held("a") as camera:

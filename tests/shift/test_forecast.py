@@ -12,6 +12,7 @@ from torch import nn
 import covshift
 from covshift import CovshiftError, Source
 from covshift.shift import Distance, Predictor
+from covshift.shift.forecast import calibrate
 from covshift.shift.forecast.advice import advise, label_some
 from covshift.shift.forecast.beliefs import belief, fit_beliefs
 from covshift.shift.forecast.cases import Case, Look
@@ -221,12 +222,36 @@ def test_beliefs_are_a_logistic_regression():
     torch.manual_seed(0)
     plain, labels = 2 * torch.randn(2000, 4), torch.randint(0, 4, (2000,))
     adapted = plain + torch.randn(2000, 4) + 2 * torch.eye(4)[labels]
-    found = fit_beliefs([Observation(plain, adapted, Distance({}))], labels, 1.5)
+    found = fit_beliefs([Observation(plain, adapted, Distance({}))], [labels], 1.5)
     answers = plain.argmax(1)
     inputs = np.stack([torch.logit(belief(each, answers, 1.5), eps=1e-3).numpy() for each in (adapted, plain)], 1)
     want = LogisticRegression(C=1 / (1e-3 * 2000)).fit(inputs, answers != labels)  # the same ridge
     assert list(found[1:]) == pytest.approx(want.coef_[0].tolist(), abs=0.05)
     assert found.constant == pytest.approx(want.intercept_[0], abs=0.05)
+
+
+def test_each_condition_is_shown_others_of_many_images(monkeypatch):
+    monkeypatch.setattr(calibrate, "EACH", 40)
+    setting = calibrate.Setting(nn.Flatten(), np.zeros((100, 4, 4, 3)), torch.arange(100), None, 10, None, None, 0)
+    rows = [setting.rows(position) for position in range(5)]
+    assert all(len(each.unique()) == 40 for each in rows)
+    assert torch.cat(rows).bincount().tolist() == [2] * 100
+    few = setting._replace(labels=torch.arange(40))
+    assert torch.equal(few.rows(3), torch.arange(40))
+
+
+def test_more_images_take_hardly_more_passes(trained, monkeypatch):
+    monkeypatch.setattr(calibrate, "EACH", 120)
+    images, labels = digits()
+    shown = []
+    handle = trained.register_forward_hook(lambda module, given, output: shown.append(len(output)))
+    found = Predictor.fit(trained, images[900:1500], labels[900:1500], preprocess=prepare, progress=False)
+    handle.remove()
+    assert sum(shown) < 44 * 2 * 120 + 7 * 600  # the source, two and a half passes for all and for parts of the classes
+    forecast = found.predict(images[1500:])
+    error = (trained(prepare(images[1500:])).argmax(1) != labels[1500:]).double().mean().item()
+    assert forecast.sure
+    assert forecast.plain.low <= error <= forecast.plain.high
 
 
 def cases(off):
@@ -261,6 +286,18 @@ def test_doubt_is_greatest_where_it_was_wrong():
     few = doubt.at(noisy, 1000).plain
     assert min(few.high - few.value, few.value - few.low) > 0.16  # counting on few images
     assert doubt.below([0.0, 9.0]) == [0, 1, 1]
+
+
+def test_far_from_corruptions_the_interval_holds_the_worst_kind():
+    found = cases(0.0)[:-3]
+    for position, name in enumerate(IMITATIONS):
+        off = 0.25 if name == "restyled" else 0.01
+        features = tuple(np.log(0.3) + 2 + 0.1 * np.eye(3)[position % 3] * position)
+        found.append(Case(name, 5, 0.3 + off, 0.3, (0.3, 0.3), (1e-5, 1e-5), features, (0.3, 0.6)))
+    doubt = Doubt(found, 1000)
+    for case in found[-len(IMITATIONS) :]:
+        band = doubt.at(Look(case.signals, case.noise, case.features, case.distance), 1000).plain
+        assert band.low <= case.plain <= band.high
 
 
 @pytest.mark.parametrize(

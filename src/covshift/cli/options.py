@@ -31,6 +31,14 @@ DEVICE = typer.Option(
     help="Device to compute on: auto, cpu, cuda, cuda:1 or mps.", show_default="auto", rich_help_panel=COMPUTING
 )
 
+THREADS = typer.Option(
+    min=1,
+    metavar="NUMBER",
+    help="Number of CPU threads.",
+    show_default="one for each core",
+    rich_help_panel=COMPUTING,
+)
+ENGINE = typer.Option(metavar="local|ray", help="Compute in this process (local) or on Ray.", rich_help_panel=JOBS)
 ADDRESS = typer.Option(
     help="Address of a running Ray cluster, e.g. auto.",
     show_default="Ray is started on this machine",
@@ -47,20 +55,8 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of text."
 Markdown = Annotated[bool, typer.Option("--markdown", help="Print Markdown tables instead of text.")]
 Latex = Annotated[bool, typer.Option("--latex", help="Print LaTeX tables instead of text.")]
 Csv = Annotated[bool, typer.Option("--csv", help="Print CSV instead of text.")]
-Threads = Annotated[
-    int | None,
-    typer.Option(
-        min=1,
-        metavar="NUMBER",
-        help="Number of CPU threads.",
-        show_default="one for each core",
-        rich_help_panel=COMPUTING,
-    ),
-]
-Engine = Annotated[
-    str,
-    typer.Option(metavar="local|ray", help="Compute in this process (local) or on Ray.", rich_help_panel=JOBS),
-]
+Threads = Annotated[int | None, THREADS]
+Engine = Annotated[str, ENGINE]
 Address = Annotated[str | None, ADDRESS]
 Workers = Annotated[
     int | None,

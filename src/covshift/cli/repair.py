@@ -31,7 +31,7 @@ def command(
         str | None, typer.Option(help="Labelled images for --check, e.g. folder:newcam.", show_default=False)
     ] = None,
     limit: Annotated[
-        int, typer.Option(min=1, metavar="NUMBER", help="Number of images to take of each set at random.")
+        int, typer.Option(min=1, metavar="NUMBER", help="Number of images to take of each set, spread evenly.")
     ] = 1000,
     skip_broken: options.SkipBroken = False,
     device: options.Device = "auto",
@@ -70,12 +70,11 @@ def command(
     opened.module.to(choose_device(device))
     clean = None if source is None else open_data(source)
     made = repair(opened, open_unlabelled(target), source=clean, force=force, limit=limit, skip_broken=skip_broken)
-    if made.patch is not None:
-        made.save(folder)
+    card = made.card if made.patch is None else made.save(folder)
     if as_json:
-        typer.echo(made.card.as_json())
+        typer.echo(card.as_json())
     else:
-        options.write_text(made.card.as_text())
+        options.write_text(card.as_text())
         if clean is None:
             options.write_text(
                 "with --source, clean labelled images, covshift also predicts the errors, and judges by them"

@@ -111,19 +111,14 @@ def command(
         int, typer.Option(min=0, help="Cameras that have metrics of their own.", rich_help_panel=_WATCH)
     ] = 100,
     threads: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            metavar="NUMBER",
-            help="Number of CPU threads.",
-            show_default="one for each core; one less if the model is small",
-            rich_help_panel=options.COMPUTING,
-        ),
+        int | None, options.like(options.THREADS, show_default="one for each core; one less if the model is small")
     ] = None,
     engine: Annotated[
         str,
-        typer.Option(
-            metavar="local|ray", help="Serve in this process (local) or by replicas on Ray.", rich_help_panel=_SCALE
+        options.like(
+            options.ENGINE,
+            help="Serve in this process (local) or by replicas on Ray.",
+            rich_help_panel=_SCALE,
         ),
     ] = "local",
     replicas: Annotated[int, typer.Option(min=1, help="Number of replicas on Ray.", rich_help_panel=_SCALE)] = 2,

@@ -19,6 +19,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from covshift.support.allocator import give_back_freed_memory
 from covshift.support.errors import CovshiftError
+from covshift.support.memory import resident_memory
 
 _TO_RUN = 4  # a pass that runs needs about this many times the memory that it holds while it waits
 
@@ -55,6 +56,7 @@ class Parking(TorchDispatchMode):
         self._parked = 0
         self._largest = 0
         self._freed = 0
+        self._before = resident_memory()
         self._on_disk: dict[int, Held] = {}
 
     def __torch_dispatch__(
@@ -117,10 +119,17 @@ class Parking(TorchDispatchMode):
         self.spilled += held.size
         self._parked -= held.size
         self._freed += held.size
-        if self._freed > self._budget / 4:
-            # Else the heap grows by the gaps that tensors of many sizes leave, to several times the budget.
+        if self._freed > self._budget / 4 and self._has_grown():
+            # Else the heap grows by the gaps that tensors of many sizes leave, to several times the budget. Never more
+            # often than it must, as the system then clears every page that the next tensors get.
             give_back_freed_memory()
             self._freed = 0
+
+    def _has_grown(self) -> bool:
+        """Return whether this process has grown beyond what waiting passes, and one that runs, may hold."""
+        now = resident_memory()
+        allowed = max(self._budget, _TO_RUN * self._largest)
+        return now is None or self._before is None or now - self._before > allowed
 
     def _read_back(self, held: Held) -> None:
         if not held.on_disk:

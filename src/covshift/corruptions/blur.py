@@ -7,7 +7,8 @@ from typing import NamedTuple
 import cv2
 import numpy as np
 
-from covshift.corruptions.kernels import filters, quantise
+from covshift.corruptions.kernels import disk as kernels_of_disk
+from covshift.corruptions.kernels import filters
 from covshift.corruptions.seeding import Rng, integers
 from covshift.support.arrays import Array
 
@@ -31,18 +32,19 @@ def smooth(image: Array, sigma: float) -> Array:
 
 def gaussian_blur(image: Array, sigma: float, rng: Rng) -> Array:
     """Blur the image with a Gaussian."""
-    return smooth(image / 255.0, sigma)
+    out = np.empty_like(image)
+    filters.gaussian_levels(image, half_gaussian(sigma), out)
+    return out
 
 
 def glass_blur(image: Array, constants: tuple[float, int, int], rng: Rng) -> Array:
     """Show the image through frosted glass: blur, let every pixel copy a near one, blur."""
     sigma, reach, passes = constants
     height, width = image.shape[:2]
-    panes = np.empty_like(image)
-    quantise(smooth(image / 255.0, sigma), panes)
+    panes = gaussian_blur(image, sigma, rng)
     size = (passes, max(height - 2 * reach, 0), max(width - 2 * reach, 0), 2)
     filters.shuffle(panes, integers(rng, -reach, reach, size), reach)
-    return smooth(panes / 255.0, sigma)
+    return gaussian_blur(panes, sigma, rng)
 
 
 @lru_cache
@@ -55,9 +57,50 @@ def disk(radius: float, rim: float) -> Array:
     return soft
 
 
+class Taps(NamedTuple):
+    """A disk, without what is too small to count, for `kernels.disk.defocus`; its arguments explain the parts."""
+
+    disk: Array
+    values: Array
+    parts: Array
+    taps: Array
+    close: float
+
+
+_AT_ONCE = 128
+"""Number of taps of two values each whose sum is sure to fit into 16 bits."""
+_FEW = 8
+"""Number of different weights up to which double precision costs little; sums of few are close to whole ones often."""
+
+
+@lru_cache
+def taps(radius: float, rim: float) -> Taps:
+    """Return a disk as lists of the places that have the same weight."""
+    whole = disk(radius, rim).astype(np.float64)
+    middle = len(whole) // 2
+    reach = int(np.abs(np.argwhere(whole > 1e-17) - middle).max())
+    part = np.ascontiguousarray(whole[middle - reach : middle + reach + 1, middle - reach : middle + reach + 1])
+    half = part[reach:]
+    few = len(np.unique(half)) <= _FEW
+    alike = half if few else half.round(9)
+    places = [np.argwhere(alike == value) - (0, reach) for value in np.unique(alike[alike > 0])]
+    pieces = [each[i : i + _AT_ONCE] for each in places for i in range(0, len(each), _AT_ONCE)]
+    values = np.array([half[row, column + reach] for row, column in (piece[0] for piece in pieces)])
+    edges = np.cumsum([0, *map(len, pieces)])
+    if few:
+        return Taps(part, values, edges, np.concatenate(pieces), kernels_of_disk.UNSURE)
+    # A term and each sum are wrong by half of the last of 24 bits of at most 255, and each weight by its rounding.
+    close = 255 * (2.0**-24 * (len(values) + 2) + 1e-9 * part.size)
+    return Taps(part, values.astype(np.float32), edges, np.concatenate(pieces), close)
+
+
 def defocus_blur(image: Array, constants: tuple[float, float], rng: Rng) -> Array:
     """Put the image out of focus: every point becomes a disk."""
-    return cv2.filter2D(image / 255.0, -1, disk(*constants))
+    spread, out = taps(*constants), np.empty_like(image)
+    reach = len(spread.disk) // 2
+    wide = cv2.copyMakeBorder(image, *(reach,) * 4, cv2.BORDER_REFLECT_101)
+    certain = kernels_of_disk.defocus(wide, *spread, out)
+    return out if certain else cv2.filter2D(image / 255.0, -1, disk(*constants))
 
 
 class Trail(NamedTuple):

@@ -35,9 +35,8 @@ def frost(image: Array, constants: tuple[float, float, tuple[Array, ...]], rng: 
     texture = textures[int(integers(rng, 0, len(textures)))]
     top = int(integers(rng, 0, texture.shape[0] - height))
     left = int(integers(rng, 0, texture.shape[1] - width))
-    ice = texture[top : top + height, left : left + width]
     out = np.empty_like(image)
-    kernels.blend(image, ice, float(kept), float(added), out)
+    kernels.blend(image, np.ascontiguousarray(texture), top, left, float(kept), float(added), out)
     return out
 
 

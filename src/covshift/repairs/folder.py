@@ -38,8 +38,8 @@ def write_folder(
     card: Card,
     samples: Sequence[Sample],
     class_names: Sequence[str],
-) -> None:
-    """Write all parts of a repair to a new folder."""
+) -> Card:
+    """Write all parts of a repair to a new folder, and return the card with the digests of its files."""
     target = check_new(folder)
     part = target.with_name(f".{target.name}.{os.getpid()}.part")
     try:
@@ -53,6 +53,9 @@ def write_folder(
             if sample.pixels is not None:
                 write_image(sample.pixels, part / SAMPLES / f"{number}.png", None)
         part.rename(target)
+        return card
+    except CovshiftError as error:  # which names a file of the folder that is not there any more
+        raise CovshiftError(str(error).replace(str(part), str(target))) from error
     except OSError as error:
         raise CovshiftError(f"cannot write {target}: {error.strerror or error}") from error
     finally:

@@ -61,9 +61,13 @@ class Repair:
         """Write the correction into a model, which stays an ordinary eval-mode model."""
         self._correction().apply(model)
 
-    def save(self, folder: str | os.PathLike[str]) -> None:
-        """Write patch, weights, card and samples to a new folder, which appears when all of it is there."""
-        write_folder(folder, self._correction(), self.model, self.card, self.samples, self.class_names)
+    def save(self, folder: str | os.PathLike[str]) -> Card:
+        """Write patch, weights, card and samples to a new folder, which appears when all of it is there.
+
+        Returns:
+            the card, with the digests of patch and weights.
+        """
+        return write_folder(folder, self._correction(), self.model, self.card, self.samples, self.class_names)
 
     def _correction(self) -> Statistics:
         """Return the patch, or raise a `CovshiftError` where nothing was repaired."""
@@ -109,7 +113,7 @@ def repair(
     exact = some is batches and len(half) <= _MOST_EXACT
     anchor = None if learned is None else learned.source
     prior: Prior = "auto" if exact and anchor is not None and anchor.spread else 0
-    layers = _first_half(model, anchor) if verdict.uneven else None
+    layers = _first_half(model, anchor) if verdict.half else None
     patch = None
     if verdict.good or force:
         patch = estimate(model, batches, source=anchor, exact=exact, prior=prior, layers=layers, progress=progress)
@@ -124,10 +128,10 @@ def repair(
         target=target if isinstance(target, Data) else None,
         source=source if isinstance(source, Data) else None,
         source_images=None if known is None else known.images,
-        method=_method(exact, prior, verdict.uneven),
+        method=_method(exact, prior, verdict.half),
         forced=force and not verdict.good,
     )
-    after = answers.half if verdict.uneven else answers.seen.adapted
+    after = answers.half if verdict.half else answers.seen.adapted
     samples = take_samples(model, some, answers.seen.plain, after, among)
     return Repair(verdict, patch, forecast, card, samples, model, _class_names(after.shape[1], source, target))
 
@@ -162,11 +166,11 @@ def _judge(answers: Answers, learned: Predictor | None, among: Sequence[int] | N
     return Judged(seen, half, forecast, judge(seen, half, forecast, clean=learned.conditions[0].plain, usual=usual))
 
 
-def _method(exact: bool, prior: Prior, uneven: bool) -> str:
+def _method(exact: bool, prior: Prior, half: bool) -> str:
     """Return how statistics are taken, in words."""
     taken = "statistics of one giant batch" if exact else "statistics of batches, merged"
     taken += ", as far as chance does not explain them" if prior == "auto" else ""
-    return taken + (", first half of the layers" if uneven else "")
+    return taken + (", first half of the layers" if half else "")
 
 
 def _class_names(classes: int, *data: object) -> tuple[str, ...]:

@@ -4,6 +4,7 @@ import math
 from typing import Literal, NamedTuple
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from covshift.shift.forecast.forecast import Forecast
@@ -17,24 +18,21 @@ Word = Literal["repair", "nothing to repair", "cannot help"]
 FEWEST = 32
 """Number of images below which their statistics are mostly chance."""
 
-_FEW, _UNEVEN, _LEFT_UNEVEN = 0.7, 0.95, 0.85
-"""Parts of the effective classes that chance leaves at least, below which answers are of few classes, or uneven, so
-that only the first half of the layers is adapted; and uneven after a shift that was undone in part."""
+_EVEN = 0.95
+"""Part of the effective classes that chance leaves at least, from which answers are even."""
 
 _UNDONE = 1.5
 """Factor by which adapting the first half of the layers makes the answers those of more classes, where a shift had
 confused the model."""
 
-_CHANGED = 0.03
-"""Share of answers that adapting must change, where no error is predicted; an error cannot fall by more."""
-
-_WORTH = 0.01
-"""Smallest fall of the predicted error that is worth a repair."""
-
 _USUAL = 0.03
 """Difference of a predicted error from that on clean images that says nothing: predictions are off by as much."""
 
-_MIXED = "the images seem to be of few classes, or of some much more than of others"
+_WORTH = 0.01
+"""Smallest fall of the predicted error that is worth a repair by itself."""
+
+_CHANGED = 0.03
+"""Share of the answers that adapting must change: the error cannot fall by more."""
 
 
 class Verdict(NamedTuple):
@@ -43,13 +41,12 @@ class Verdict(NamedTuple):
     Attributes:
         word: "repair", "nothing to repair" or "cannot help".
         reason: the sentence that says why.
-        uneven: whether the images seem to be of some classes more than of others, so that only the first half of the
-            layers, which knows little of classes, is adapted.
+        half: whether only the first half of the layers, which knows little of classes, is to be adapted.
     """
 
     word: Word
     reason: str
-    uneven: bool = False
+    half: bool = False
 
     @property
     def good(self) -> bool:
@@ -65,6 +62,43 @@ def check_enough(images: int) -> None:
         )
 
 
+class Gain(NamedTuple):
+    """By how much the error falls from one model to another, as both together believe.
+
+    Attributes:
+        fall: the mean over the images.
+        uncertainty: its standard error.
+    """
+
+    fall: float
+    uncertainty: float
+
+    @property
+    def sure(self) -> bool:
+        """Whether the error falls by more than a standard error."""
+        return self.fall > self.uncertainty
+
+
+def believed_gain(before: Tensor, after: Tensor) -> Gain:
+    """Return by how much the error falls from one model to another, if both are believed alike.
+
+    Each class is taken to be as likely as the two models think on average. What they agree on cancels out.
+
+    Args:
+        before: the logits of the one model.
+        after: the logits of the other one, for the same images.
+
+    >>> import torch
+    >>> one, other = torch.tensor([[2.0, 0.0], [2.0, 0.0]]), torch.tensor([[9.0, 0.0], [0.0, 9.0]])
+    >>> believed_gain(one, other).fall > 0 > believed_gain(other, one).fall
+    True
+    """
+    beliefs = (before.double().softmax(1) + after.double().softmax(1)) / 2
+    old, new = (beliefs.gather(1, logits.argmax(1, keepdim=True)) for logits in (before, after))
+    falls = new - old
+    return Gain(falls.mean().item(), falls.std().item() / math.sqrt(len(falls)))
+
+
 def judge(
     seen: Observation,
     half: Tensor,
@@ -73,13 +107,15 @@ def judge(
     clean: float = 0.0,
     usual: Tensor | None = None,
 ) -> Verdict:
-    """Return whether adapting to some images is right.
+    """Return whether adapting to some images is right, and of how many layers.
 
-    Images of few classes have the statistics of these classes, and adapting to them makes a model worse. A model
-    gives few answers also where a shift confuses it; but the first half of its layers knows little of classes, so that
-    adapting these alone undoes much of a shift, and leaves few classes few. Where the answers are then still uneven,
-    more is not adapted. The predicted errors decide or, without errors that can be relied on, whether the adapted model
-    is surer, or was confused before: without a shift it is less sure.
+    Where the model as it is and the adapted one disagree, neither is to be trusted alone: "repair" needs an error that
+    falls if both are believed alike. Images of few classes have the statistics of these classes; adapting all layers
+    to them makes a model worse, and its answers less sure. The first half of the layers knows little of classes, so
+    that adapting these alone undoes much of a shift, and leaves few classes few. Where the answers are then uneven,
+    going further has to be believed in, too; where they are even, it is left out only if it is believed to do harm.
+    And where they are even, but those of the model as it is are of few classes, a shift has confused that one, and it
+    is not believed.
 
     Args:
         seen: the answers of the model as it is and adapted, without labels.
@@ -95,74 +131,73 @@ def judge(
     check_kind(usual, Tensor | None, "usual", "a tensor with the share of each class")
     if half.shape != seen.plain.shape or (usual is not None and usual.shape != half.shape[1:]):
         raise CovshiftError("expected half, and usual if given, for the images and classes of seen, got other shapes")
-    images = len(half)
-    check_enough(images)
-    expected = _left_by_chance(images, np.ones(half.shape[1]) if usual is None else usual.double().numpy())
-    mix = effective_classes(half) / expected
-    confused = effective_classes(half) >= _UNDONE * effective_classes(seen.plain) and (
-        mix >= _UNEVEN or _change_of_confidence(seen) >= 0
-    )
-    uneven = mix < (_LEFT_UNEVEN if confused else _UNEVEN)
-    skewed = forecast is not None and forecast.classes is not None and forecast.classes.skewed
-    if mix < _FEW or skewed:
-        return Verdict(
-            "cannot help",
-            f"{_MIXED} ({_top(half):.0%} of the answers are the same one), and their statistics those of the classes "
-            "and not of a shift",
-            uneven=True,
-        )
-    adapted = half if uneven else seen.adapted
-    if forecast is not None and forecast.sure:
-        verdict = _by_errors(forecast, images, clean, _sure(seen.plain, adapted))
-        if not verdict.good or not uneven:  # the predicted error is that of all layers adapted
-            return verdict._replace(uneven=uneven)
-    word, reason, _ = _by_confidence(seen, adapted, uneven=uneven, confused=confused)
-    doubt = "" if forecast is None or forecast.sure else f"; this goes without the predicted errors: {forecast.why}"
-    return Verdict(word, reason + doubt, uneven)
+    check_enough(len(half))
+    classes, further = effective_classes(half), believed_gain(half, seen.adapted)
+    even = classes >= _EVEN * _left_by_chance(len(half), torch.ones(half.shape[1]) if usual is None else usual)
+    confused = even and classes >= _UNDONE * effective_classes(seen.plain)
+    in_part = further.fall < -further.uncertainty if even else not further.sure
+    after = half if in_part else seen.adapted
+    gain, changed = believed_gain(seen.plain, after), _changed(seen.plain, after)
+    reason = f"adapting changes {changed:.1%} of the answers, and {_in_words(gain)}{_predicted(forecast, clean)}"
+    sure = forecast if forecast is not None and forecast.sure else None
+    high = sure is not None and sure.plain.error > clean + max(_chance(clean, len(half)), _USUAL)
+    if changed >= _CHANGED and _is_right(gain, confused, None if in_part else sure, high):
+        layers = "only the first half of the layers is adapted, " if in_part else ""
+        return Verdict("repair", f"the images have moved by {seen.distance.average:.2f}, {layers}{reason}", in_part)
+    if not even or (forecast is not None and forecast.classes is not None and forecast.classes.skewed):
+        mixed = "the images seem to be of few classes, or of some much more than of others"
+        mixed += f" ({_top(half):.0%} of the answers are the same one), whose statistics are no shift"
+        return Verdict("cannot help", f"{mixed}; {reason}", in_part)
+    return Verdict("cannot help" if high else "nothing to repair", reason, in_part)
 
 
-def _by_errors(forecast: Forecast, images: int, clean: float, sure: str) -> Verdict:
-    """Return the verdict on images of the usual classes by the errors that are predicted for them."""
+def _is_right(gain: Gain, confused: bool, forecast: Forecast | None, high: bool) -> bool:
+    """Return whether the error can be expected to fall.
+
+    Args:
+        gain: what the models believe.
+        confused: whether the model as it is gives few answers only, so that what it believes does not count.
+        forecast: the errors that are predicted for the same models; None where they cannot be relied on.
+        high: whether the predicted error exceeds that on clean images.
+    """
+    believed = gain.sure or confused
+    if forecast is None:
+        return believed
+    fall = forecast.plain.error - forecast.adapted.error
+    return fall > 0 if believed else high and fall > _WORTH and gain.fall > 0
+
+
+def _in_words(gain: Gain) -> str:
+    change = "falls" if gain.fall > 0 else "rises"
+    return f"the error {change} by {abs(gain.fall):.1%} ± {gain.uncertainty:.1%} if both models are believed alike"
+
+
+def _predicted(forecast: Forecast | None, clean: float) -> str:
+    """Return the predicted errors as the end of a sentence."""
+    if forecast is None:
+        return ""
+    if not forecast.sure:
+        return f"; errors cannot be predicted: {forecast.why}"
     plain, adapted = forecast.plain.error, forecast.adapted.error
-    change = f"the predicted error is {plain:.1%}, and {adapted:.1%} adapted; it is {clean:.1%} on clean images"
-    chance = 2 * math.sqrt(clean * (1 - clean) / images)  # two standard errors of a share
-    if adapted < plain - _WORTH and plain > clean + chance:
-        doubt = f"; {forecast.advice.reason}" if forecast.advice.action == "label" else ""
-        return Verdict("repair", change + doubt)
-    if plain <= clean + max(chance, _USUAL):
-        return Verdict("nothing to repair", f"{change}, and {sure}")
-    return Verdict("cannot help", change)
-
-
-def _by_confidence(seen: Observation, adapted: Tensor, *, uneven: bool, confused: bool) -> Verdict:
-    """Return the verdict by the answers of the model as it is, and adapted as far as the mix of classes allows."""
-    changed = (seen.plain.argmax(1) != adapted.argmax(1)).double().mean().item()
-    if changed < _CHANGED:
-        return Verdict("nothing to repair", f"adapting changes {changed:.1%} of the answers")
-    sure = _sure(seen.plain, adapted)
-    if confidence(adapted) < confidence(seen.plain) and not confused:
-        if uneven:
-            return Verdict("cannot help", f"{_MIXED}, and {sure}, though only in the first half of its layers")
-        return Verdict("nothing to repair", f"{sure}, as it does without a shift")
-    moved = f"the images have moved by {seen.distance.average:.2f}, and {sure}"
-    return Verdict(
-        "repair", f"{moved}; {_MIXED}, and only the first half of the layers is adapted" if uneven else moved
+    return (
+        f"; the predicted error is {plain:.1%}, {adapted:.1%} with all layers adapted, and {clean:.1%} on clean images"
     )
 
 
-def _change_of_confidence(seen: Observation) -> float:
-    """Return by how much the fully adapted model is surer, with a standard error in its favour."""
-    change = _sureness(seen.adapted) - _sureness(seen.plain)
-    return (change.mean() + change.std() / math.sqrt(len(change))).item()
+def _chance(error: float, images: int) -> float:
+    """Return two standard errors of an error that is counted on so many images."""
+    return 2 * math.sqrt(error * (1 - error) / images)
 
 
-def _sure(plain: Tensor, adapted: Tensor) -> str:
-    return f"adapting changes the model's average confidence from {confidence(plain):.0%} to {confidence(adapted):.0%}"
+def _changed(before: Tensor, after: Tensor) -> float:
+    """Return the share of the answers that differ."""
+    return (before.argmax(1) != after.argmax(1)).double().mean().item()
 
 
-def _left_by_chance(images: int, mix: Array) -> float:
+def _left_by_chance(images: int, mix: Tensor) -> float:
     """Return the effective classes that so many images of a mix have at least, 99 times out of 100."""
-    drawn = np.random.default_rng(0).multinomial(images, mix / mix.sum(), size=1000)
+    shares = mix.double().numpy()
+    drawn = np.random.default_rng(0).multinomial(images, shares / shares.sum(), size=1000)
     return float(np.quantile(np.exp(_entropy(drawn)), 0.01))
 
 
@@ -177,11 +212,7 @@ def confidence(logits: Tensor) -> float:
     >>> confidence(torch.zeros(3, 4))
     0.25
     """
-    return _sureness(logits).mean().item()
-
-
-def _sureness(logits: Tensor) -> Tensor:
-    return logits.double().softmax(1).amax(1)
+    return logits.double().softmax(1).amax(1).mean().item()
 
 
 def effective_classes(logits: Tensor) -> float:

@@ -5,7 +5,9 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Generic, TypeVar
 
 from torch import Tensor
@@ -53,8 +55,8 @@ class Batcher(Generic[Result]):
     ) -> None:
         self._run, self._size, self._delay, self._queue = run, size, delay, queue
         self._jobs: deque[Job[Result]] = deque()
-        self._waiting = 0
-        self._arrival = asyncio.Event()
+        self._waiting = self._passes = 0
+        self._changed = asyncio.Event()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="covshift-model")
         self._task: asyncio.Task[None] | None = None
         self._stopping = False
@@ -71,7 +73,7 @@ class Batcher(Generic[Result]):
     async def stop(self) -> None:
         """Run what still waits, and end."""
         self._stopping = True
-        self._arrival.set()
+        self._changed.set()
         if self._task is not None:
             await self._task
         self._thread.shutdown()
@@ -90,41 +92,56 @@ class Batcher(Generic[Result]):
         self._jobs.append(job)
         self._waiting += images
         # Jobs in between need not wake the loop, which waits for the first one, and then for the pass to be full.
-        if len(self._jobs) == 1 or self._waiting >= self._size:
-            self._arrival.set()
+        if len(self._jobs) == 1 or self._waiting - images < self._size <= self._waiting:
+            self._changed.set()
         return await job.future
 
     async def _loop(self) -> None:
-        while self._jobs or not self._stopping:
-            await self._arrival.wait()
-            if not self._jobs:
-                self._arrival.clear()
+        while self._jobs or self._passes or not self._stopping:
+            self._changed.clear()
+            left = self._until_next()
+            if left is not None and left <= 0:
+                self._begin(self._take())
                 continue
-            await self._fill()
-            jobs = self._take()
-            loop = asyncio.get_running_loop()
-            try:
-                outcomes: Sequence[Result | Exception] = await loop.run_in_executor(self._thread, self._run, jobs)
-            except Exception as error:
-                outcomes = [error] * len(jobs)
-            for job, outcome in zip(jobs, outcomes, strict=True):
-                if job.future.done():  # its client has gone
-                    continue
-                if isinstance(outcome, Exception):
-                    job.future.set_exception(outcome)
-                else:
-                    job.future.set_result(outcome)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(left):
+                    await self._changed.wait()
 
-    async def _fill(self) -> None:
-        """Wait until a pass is full, or its first job has waited long enough."""
-        until = self._jobs[0].arrived + self._delay
-        while self._waiting < self._size and (left := until - time.perf_counter()) > 0:
-            self._arrival.clear()
-            try:
-                await asyncio.wait_for(self._arrival.wait(), left)
-            except TimeoutError:
-                break
-        self._arrival.set()
+    def _until_next(self) -> float | None:
+        """Return the seconds until the next pass begins if nothing else happens; None if something has to happen first.
+
+        A pass that is full already waits in the thread while another one runs, so that the thread need not wait for us.
+        """
+        if not self._jobs or self._passes > 1:
+            return None
+        if self._waiting >= self._size:
+            return 0.0
+        return None if self._passes else self._jobs[0].arrived + self._delay - time.perf_counter()
+
+    def _begin(self, jobs: list[Job[Result]]) -> None:
+        self._passes += 1
+        running = asyncio.get_running_loop().run_in_executor(self._thread, self._run_now, jobs)
+        running.add_done_callback(partial(self._end, jobs))
+
+    def _run_now(self, jobs: list[Job[Result]]) -> Sequence[Result | Exception]:
+        now, images = time.perf_counter(), sum(len(job.images) for job in jobs)
+        for job in jobs:
+            job.began, job.batch = now, images
+        return self._run(jobs)
+
+    def _end(self, jobs: list[Job[Result]], done: "asyncio.Future[Sequence[Result | Exception]]") -> None:
+        """Hand the outcomes of a pass to those who wait for them."""
+        self._passes -= 1
+        self._changed.set()
+        error = done.exception()
+        outcomes = done.result() if error is None else [error] * len(jobs)
+        for job, outcome in zip(jobs, outcomes, strict=True):
+            if job.future.done():  # its client has gone
+                continue
+            if isinstance(outcome, BaseException):
+                job.future.set_exception(outcome)
+            else:
+                job.future.set_result(outcome)
 
     def _take(self) -> list[Job[Result]]:
         """Return the jobs of the next pass: the oldest, and those behind it that may share its pass."""
@@ -143,7 +160,4 @@ class Batcher(Generic[Result]):
             passed.add(job.camera)  # what comes later of this camera must not overtake it
         self._jobs = left
         self._waiting -= images
-        now = time.perf_counter()
-        for job in taken.values():
-            job.began, job.batch = now, images
         return list(taken.values())

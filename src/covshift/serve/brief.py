@@ -1,10 +1,13 @@
 """What an answer says about its camera, in few operations: it is asked for with every request."""
 
 from dataclasses import dataclass
+from typing import NamedTuple, Self
 
 import torch
 
+from covshift.core.carried import Weights
 from covshift.core.fleet import Camera, Fleet
+from covshift.core.policies import Memory
 from covshift.serve.events import Done, Predicted
 
 
@@ -28,9 +31,22 @@ class Brief:
     predicted: Predicted | None = None
 
 
-def brief_of(fleet: Fleet, camera: Camera) -> Brief:
-    """Return what is done for a camera at the moment, and why."""
-    memory, weights = camera.memory, camera.weights
+class Moment(NamedTuple):
+    """What is known of a camera at one moment, which its next pass does not change."""
+
+    memory: Memory
+    weights: Weights
+    frozen: bool
+
+    @classmethod
+    def of(cls, camera: Camera) -> Self:
+        """Return what is known of a camera now."""
+        return cls(camera.memory, camera.weights, camera.frozen)
+
+
+def brief_of(fleet: Fleet, moment: Moment) -> Brief:
+    """Return what is done for a camera at a moment, and why."""
+    memory, weights, is_frozen = moment
     # Compiled code weighs by numbers, and asking those for their type is quicker than asking tensors.
     trust = max(
         (each if type(each) is float else float(torch.as_tensor(each).max()) for each in weights.values()), default=0.0
@@ -38,8 +54,8 @@ def brief_of(fleet: Fleet, camera: Camera) -> Brief:
     health = fleet.policy.judge(memory, {"all": trust} if weights else {}, {})
     frozen = "what this camera remembers is kept as it is, because somebody has frozen it"
     return Brief(
-        "frozen" if camera.frozen else health.state,
-        frozen if camera.frozen else health.why,
-        camera.shift,
+        "frozen" if is_frozen else health.state,
+        frozen if is_frozen else health.why,
+        fleet.distance.of(memory.seen) if memory.seen else None,
         health.images,
     )

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from covshift.core.fleet import Camera, Fleet
 from covshift.core.statistics import Statistics
-from covshift.serve.brief import Brief, brief_of
+from covshift.serve.brief import Brief, Moment, brief_of
 from covshift.serve.packing import pack_camera, unpack_camera
 from covshift.serve.refusals import Busy, Refusal
 from covshift.serve.settings import Limits
@@ -217,7 +217,7 @@ class Cameras:
         with self._lock:
             here = {name: resident.camera for name, resident in self._resident.items()}
             known = sorted(self._known)
-        return {name: brief_of(self.fleet, here[name]) if name in here else None for name in known}
+        return {name: brief_of(self.fleet, Moment.of(here[name])) if name in here else None for name in known}
 
     def __contains__(self, name: object) -> bool:
         return name in self._known

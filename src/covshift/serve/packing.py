@@ -7,7 +7,8 @@ from dataclasses import replace
 import numpy as np
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load, save
+from safetensors.numpy import save
+from safetensors.torch import load
 from torch import Tensor
 
 from covshift.core.fleet import Camera, Fleet
@@ -27,7 +28,7 @@ def pack_camera(camera: Camera, fleet: Fleet) -> bytes:
     numbers, mean, var = _rows(memory.seen, [place.path for place in fleet.places])
     tensors = {"numbers": numbers, "mean": mean, "var": var, "frozen": torch.tensor([camera.frozen])}
     tensors |= {f"{_NOTE}{name}": note.detach().cpu().contiguous() for name, note in memory.notes.items()}
-    return save(tensors)
+    return save({name: tensor.numpy() for name, tensor in tensors.items()})
 
 
 def _rows(seen: Mapping[str, Moments], places: list[str]) -> tuple[Tensor, Tensor, Tensor]:

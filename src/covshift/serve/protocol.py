@@ -68,7 +68,7 @@ def camera_name(value: object) -> str | None:
         raise Refusal("expected sequence_id as a number from 0 to 2^64 - 1")
     name = str(value)
     if not _NAME.fullmatch(name):
-        raise Refusal("expected the name of a camera as up to 128 letters, digits and _.:@-, the first no sign")
+        raise Refusal("expected a camera's name of up to 128 letters, digits and _.:@-, with no sign at its beginning")
     return name
 
 

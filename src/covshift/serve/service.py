@@ -6,10 +6,11 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from covshift.core.fleet import Camera, Fleet
 from covshift.core.policies import Policy
@@ -18,7 +19,7 @@ from covshift.models.base import Model
 from covshift.models.preprocess import Preprocess
 from covshift.serve.backend import Backend, Outcome
 from covshift.serve.batcher import Batcher, Job
-from covshift.serve.brief import brief_of
+from covshift.serve.brief import Moment, brief_of
 from covshift.serve.cameras import Cameras
 from covshift.serve.events import Answered, Predicted
 from covshift.serve.refusals import Refusal
@@ -32,6 +33,14 @@ _SMALL = 0.004  # seconds of a forward pass for each image, below which HTTP tak
 
 Predict = Callable[[Camera, Tensor], Predicted | None]
 """Predicts the error on the images of a camera from what it remembers and from its last logits."""
+
+
+class _Passed(NamedTuple):
+    """What the thread of the model leaves of a request; the rest is done while the next pass runs."""
+
+    logits: Tensor
+    moment: Moment
+    predicted: Predicted | None
 
 
 class Service(Backend):
@@ -59,12 +68,15 @@ class Service(Backend):
         super().__init__(settings, predicts=predict is not None)
         self.model = model
         self._classes, self._side = model.classes, model.side  # asked for while the model can still be called
+        for layer in model.module.modules():
+            if isinstance(layer, nn.Conv2d):  # which would rearrange its images for every pass otherwise
+                layer.to(memory_format=torch.channels_last)
         self.fleet = fleet = Fleet(model, policy, source=source)
         self._cameras = Cameras(fleet, store, settings.limits)
         self.writer = Writer(self._cameras)
         self._store = store
         self._predict = predict
-        self._batcher: Batcher[Outcome] = Batcher(self._run, settings.batch, settings.delay, settings.limits.queue)
+        self._batcher: Batcher[_Passed] = Batcher(self._run, settings.batch, settings.delay, settings.limits.queue)
         self._numbers = itertools.count()
 
     @property
@@ -106,7 +118,7 @@ class Service(Backend):
 
     async def _warm_up(self, images: int) -> float:
         """Run the model once, and return how long that took, in seconds."""
-        job: Job[Outcome] = Job(self._nameless(), torch.zeros(images, 3, self._side, self._side))
+        job: Job[_Passed] = Job(self._nameless(), torch.zeros(images, 3, self._side, self._side))
         await self._answer(job)
         return time.perf_counter() - job.began
 
@@ -128,7 +140,7 @@ class Service(Backend):
     ) -> Outcome:
         """Return the logits for images of a camera, and what was done for it; the arguments are those of `Backend`."""
         name = self._nameless() if camera is None else camera
-        job: Job[Outcome] = Job(name, images, start)
+        job: Job[_Passed] = Job(name, images, start)
         if camera is None:
             outcome = await self._answer(job)
         else:
@@ -145,9 +157,9 @@ class Service(Backend):
         self.feed.publish(event)
         return replace(outcome, event=event)
 
-    async def _answer(self, job: Job[Outcome]) -> Outcome:
+    async def _answer(self, job: Job[_Passed]) -> Outcome:
         try:
-            return await self._batcher.submit(job)
+            return self._outcome(job, await self._batcher.submit(job))
         finally:
             if job.camera.startswith(" "):
                 self.fleet.forget(job.camera)
@@ -156,24 +168,25 @@ class Service(Backend):
         """Return the name of a camera that no client can have."""
         return f" {next(self._numbers)}"
 
-    def _run(self, jobs: Sequence[Job[Outcome]]) -> list[Outcome | Exception]:
+    def _run(self, jobs: Sequence[Job[_Passed]]) -> list[_Passed | Exception]:
         """Answer jobs of different cameras in one forward pass."""
         cameras = [self.fleet.add(job.camera) for job in jobs]
         for job, camera in zip(jobs, cameras, strict=True):
             if job.start:
                 camera.reset()
         answers = self.fleet.answer({job.camera: job.images for job in jobs})
-        return [self._outcome(*each) for each in zip(jobs, cameras, answers.values(), strict=True)]
+        return [self._passed(*each) for each in zip(cameras, answers.values(), strict=True)]
 
-    def _outcome(self, job: Job[Outcome], camera: Camera, answer: Tensor | CovshiftError) -> Outcome | Exception:
+    def _passed(self, camera: Camera, answer: Tensor | CovshiftError) -> _Passed | Exception:
         if isinstance(answer, CovshiftError):
             return Refusal(str(answer))
-        brief = brief_of(self.fleet, camera)
-        if self._predict is not None:
-            brief = replace(brief, predicted=self._predict(camera, answer))
-        logits = answer.float().cpu().numpy()
+        return _Passed(answer, Moment.of(camera), self._predict and self._predict(camera, answer))
+
+    def _outcome(self, job: Job[_Passed], passed: _Passed) -> Outcome:
+        logits = passed.logits.float().cpu().numpy()
         if not np.isfinite(logits).all():
-            return Refusal("the model's answer to these images is not finite; check them")
+            raise Refusal("the model's answer to these images is not finite; check them")
+        brief = replace(brief_of(self.fleet, passed.moment), predicted=passed.predicted)
         return Outcome(logits, brief, job.start or brief.done == "reset")
 
 
@@ -186,7 +199,7 @@ def _leave_a_core() -> None:
         torch.set_num_threads(cores() - 1)
 
 
-def _event(camera: str, job: Job[Outcome], outcome: Outcome, thumbnail: bytes | None) -> Answered:
+def _event(camera: str, job: Job[_Passed], outcome: Outcome, thumbnail: bytes | None) -> Answered:
     now, brief = time.perf_counter(), outcome.brief
     return Answered(
         camera,

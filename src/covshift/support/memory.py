@@ -1,5 +1,6 @@
 """Amounts of memory: as a user writes them, and as a device has them free."""
 
+import mmap
 import re
 from pathlib import Path
 
@@ -36,3 +37,11 @@ def free_memory(device: torch.device) -> float:
         return int(available[1]) * 1024 if available else _SMALL_MACHINE
     except OSError:
         return _SMALL_MACHINE
+
+
+def resident_memory() -> int | None:
+    """Return the number of bytes that this process has in memory; None where the system does not report it."""
+    try:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * mmap.PAGESIZE
+    except (OSError, ValueError, IndexError):
+        return None

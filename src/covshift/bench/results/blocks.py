@@ -40,8 +40,8 @@ class Blocks:
             raise CovshiftError(f"cannot read {self.file}: {error.strerror or error}") from error
         if len(content) < block.size or zlib.crc32(content) != block.crc:
             raise CovshiftError(
-                f"{self.file} was changed: what is at byte {block.at} is not what was written there; put the file back, "
-                "or delete it, which leaves the rows without answers"
+                f"{self.file} was changed: what is at byte {block.at} is not what was written there; put the file "
+                "back, or delete it, which leaves the rows without answers"
             )
         return content
 

@@ -51,14 +51,14 @@ class AnswerBook:
         counts = (len(answers.indices), wrong, int((~answers.in_top5).sum()))
         if counts != (row.images, row.top1_errors, row.top5_errors):
             raise CovshiftError(
-                f"{self.blocks.file} does not fit the row of {row.cell}: it has {counts[0]} images with {counts[1]} and "
-                f"{counts[2]} errors, and the row {row.images} with {row.top1_errors} and {row.top5_errors}; delete that "
-                "row, and the same covshift bench run runs it again"
+                f"{self.blocks.file} does not fit the row of {row.cell}: it has {counts[0]} images with {counts[1]} "
+                f"and {counts[2]} errors, and the row {row.images} with {row.top1_errors} and {row.top5_errors}; "
+                "delete that row, and the same covshift bench run runs it again"
             )
         return answers
 
     def problem(self, rows: Sequence[Row]) -> str | None:
-        """Return why the answers of rows cannot be used; None where all that were kept can be read and fit their row."""
+        """Return why the answers of rows cannot be used; None where all that were kept can be read and fit the row."""
         try:
             for row in rows:
                 self.of(row)

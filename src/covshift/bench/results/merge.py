@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from covshift.bench.engines.where import Shard
+from covshift.bench.methods import value_text
 from covshift.bench.results.book import AnswerBook
 from covshift.bench.results.store import Row, Store, check_same, holds_a_run
-from covshift.bench.methods import value_text
-from covshift.bench.engines.where import Shard
 from covshift.support.errors import CovshiftError
 
 

@@ -95,6 +95,6 @@ def changed(file: Path, known: bytes, now: bytes | None) -> CovshiftError:
         what = f"was changed at line {other}" if other else f"was cut off after line {len(now.splitlines())}"
         what += f" of {len(lines)}"
     return CovshiftError(
-        f"{file} {what}, by something else while this process worked with it, which therefore stops; put the file back, "
-        "or run the same command again, which computes what is missing"
+        f"{file} {what}, by something else while this process worked with it, which therefore stops; put the file "
+        "back, or run the same command again, which computes what is missing"
     )

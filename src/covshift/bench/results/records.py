@@ -1,4 +1,4 @@
-"""The records of a run: `Run`, everything that its rows depend on, in `run.json`, and a `Row` for each finished cell."""
+"""The records of a run: `Run`, all that its rows depend on, in `run.json`, and a `Row` for each finished cell."""
 
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, Self
@@ -173,5 +173,3 @@ def read_run(file: Path) -> Run:
     if run.schema_version != SCHEMA:
         raise CovshiftError(f"{file} has schema {run.schema_version}, this covshift reads {SCHEMA}; use its version")
     return run
-
-

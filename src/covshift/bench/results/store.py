@@ -27,7 +27,18 @@ from covshift.support.locks import locks
 if TYPE_CHECKING:
     import pandas
 
-__all__ = ["SCHEMA", "Finished", "Row", "Run", "RunFolder", "Store", "check_same", "check_settings", "holds_a_run", "watch"]
+__all__ = [
+    "SCHEMA",
+    "Finished",
+    "Row",
+    "Run",
+    "RunFolder",
+    "Store",
+    "check_same",
+    "check_settings",
+    "holds_a_run",
+    "watch",
+]
 
 _RUN, _ROWS, _LOCK = "run.json", "rows.jsonl", ".lock"
 
@@ -107,7 +118,7 @@ class Store:
         return self._learn(self._content())
 
     def _learn(self, content: bytes | None) -> list[Row]:
-        """Take up what the file of rows holds by now, which must begin with what is known of it, and return all rows."""
+        """Take up what the file of rows holds by now, which must begin with what is known, and return all rows."""
         if not (content or b"").startswith(self._known):
             raise changed(self._file, self._known, content)
         new = (content or b"")[len(self._known) :]
@@ -181,7 +192,7 @@ class Store:
         self._images = images
 
     def kept(self, row: Row) -> Answers | None:
-        """Return the answers of a row for another one; None where this process keeps no answers, or the row has none."""
+        """Return the answers of a row for another one; None if this process keeps none, or the row has none."""
         return self.book.of(row) if self._images is not None else None
 
     def append(self, rows: Sequence[Row], answers: Mapping[str, Answers] | None = None) -> None:

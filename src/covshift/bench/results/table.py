@@ -7,8 +7,8 @@ from covshift.bench.evaluation import TOP
 from covshift.bench.methods import NONE, SCENARIOS, batch, foremost, grid, stored_method, value_text
 from covshift.bench.results import metrics
 from covshift.bench.results.changes import Change, Side, change_of, kinds_of_intervals
-from covshift.bench.results.over_time import sequence_table
 from covshift.bench.results.metrics import AS_PUBLISHED, Baseline, Rate, mean_rate, rate
+from covshift.bench.results.over_time import sequence_table
 from covshift.bench.results.paired import ImageErrors, Weights, ce_weights, evenly, mce_weights
 from covshift.bench.results.store import Row, Run
 from covshift.corruptions import names
@@ -107,7 +107,9 @@ def overview(
     title = f"mean error in % on {', '.join(dict.fromkeys(run.settings.data for _, run in runs.values()))}"
     scored = [f"mCE {name}" for name in methods] if measured else []
     notes = [f"mCE: {yardstick.name} = 100"] if measured else []
-    return _table("overview", title, ("clean", *methods, *scored), lines, [*notes, *kinds_of_intervals(changes, CHANGE)])
+    return _table(
+        "overview", title, ("clean", *methods, *scored), lines, [*notes, *kinds_of_intervals(changes, CHANGE)]
+    )
 
 
 def _extent(corruptions: Sequence[str], severities: Sequence[int]) -> str:

@@ -1,6 +1,8 @@
 """Moments of activations by compiled code, which reads them once, where they are dense and on the CPU."""
 
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -8,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from covshift.core.moments import Moments, measure
+from covshift.core.moments import Moments, measure, merge
 
 _TYPES: dict[torch.dtype, NDArray[Any]] = {
     torch.float32: np.empty(0, np.float32),
@@ -28,21 +30,27 @@ def measure_dense(x: Tensor, images: int) -> Moments:
         return measure(x, images)
     from covshift.core.compiled.group_kernels import measure_channels  # numba takes a while to import
 
-    channels, like = x.shape[1], _TYPES[x.dtype]
-    mean, var = np.empty(channels), np.empty(channels)
-    shape = (len(x), x.numel() // (len(x) * channels))
+    channels, like, positions = x.shape[1], _TYPES[x.dtype], x.numel() // (len(x) * x.shape[1])
+    count = min(torch.get_num_threads(), len(x) if last else channels, 1 + x.numel() // _SMALL)
+    edges = [(len(x) if last else channels) * i // count for i in range(count + 1)]
+    mean, var = np.empty((count if last else 1, channels)), np.empty((count if last else 1, channels))
 
-    def work(begin: int, end: int) -> None:
-        measure_channels(x.data_ptr(), shape, last, begin, end, like, mean, var)
+    def work(part: int) -> None:
+        begin, end = edges[part], edges[part + 1]
+        if last:  # each thread has rows of its own, of all channels
+            rows = x[begin:end]
+            measure_channels(rows.data_ptr(), (len(rows), positions), True, 0, channels, like, mean[part], var[part])
+        else:
+            measure_channels(x.data_ptr(), (len(x), positions), False, begin, end, like, mean[0], var[0])
 
-    count = 1 if last else min(torch.get_num_threads(), channels, 1 + x.numel() // _SMALL)
     if count == 1:
-        work(0, channels)
+        work(0)
     else:
-        parts = [channels * i // count for i in range(count + 1)]
         with ThreadPoolExecutor(count) as pool:
-            list(pool.map(work, parts[:-1], parts[1:]))
-    return Moments(x.numel() // channels, images, torch.from_numpy(mean), torch.from_numpy(var))
+            list(pool.map(work, range(count)))
+    sizes = [(edges[i + 1] - edges[i]) * positions for i in range(count)] if last else [len(x) * positions]
+    parts = zip(sizes, torch.from_numpy(mean), torch.from_numpy(var), strict=True)
+    return replace(reduce(merge, (Moments(size, 0, *moments) for size, *moments in parts)), images=images)
 
 
 def _layout(x: Tensor) -> bool | None:
@@ -51,6 +59,5 @@ def _layout(x: Tensor) -> bool | None:
         return None
     if x.is_contiguous() and x.ndim > 2:
         return False
-    # Sums over rows are not shared out over threads here, as they are in torch.
     rows = x if x.ndim == 2 else x.movedim(1, -1)
-    return True if rows.is_contiguous() and torch.get_num_threads() == 1 else None
+    return True if rows.is_contiguous() else None

@@ -27,6 +27,8 @@ BOTH, MEAN, VAR = 0, 1, 2
 NOT_FINITE = -1.0
 """What `correct` writes in the place of a weight if the variance is not finite in the type of the layer."""
 
+_TOGETHER = 64  # values that are corrected side by side where channels are the last dimension
+
 
 def _as_pointer(typing_context: object, address: object) -> Any:
     """Return an address as a pointer."""
@@ -242,10 +244,15 @@ def _shift_and_scale(x: Array, y: Array, rows: int, positions: int, last: bool, 
     """Write activations, scaled and shifted, to `y`, which may be the same."""
     channels = len(scale)
     if last:
-        given, table = x.reshape(rows * positions, channels), y.reshape(rows * positions, channels)
-        for i in range(rows * positions):
-            for c in range(channels):
-                table[i, c] = given[i, c] * scale[c] + shift[c]
+        # Several positions at once: loops over the channels of a single one would be too short to be fast.
+        wide = max(1, _TOGETHER // channels) * channels
+        gains, offsets = np.empty(wide, scale.dtype), np.empty(wide, shift.dtype)
+        for i in range(0, wide, channels):
+            gains[i : i + channels], offsets[i : i + channels] = scale, shift
+        for start in range(0, len(x), wide):
+            some, corrected = x[start : start + wide], y[start : start + wide]
+            for i in range(len(some)):
+                corrected[i] = some[i] * gains[i] + offsets[i]
     else:
         given, table = x.reshape(rows * channels, positions), y.reshape(rows * channels, positions)
         for i in range(rows * channels):

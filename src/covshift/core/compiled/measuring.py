@@ -12,6 +12,8 @@ from covshift.support.jit import kernel, summing_kernel
 
 Array = NDArray[Any]
 
+_LANES, _LINES = 256, 16  # values that are added side by side, channels last, where there are as many lines to add
+
 
 @kernel
 def measure(x: Array, rows: int, positions: int, last: bool, mean: Array, var: Array) -> None:
@@ -71,6 +73,43 @@ def _add_positions(table: Array, begin: int, end: int, pivot: Array, total: Arra
             squares[c] += a * a
 
 
+@kernel
+def _add_lines(lines: Array, run: tuple[int, int, int, int], lanes: Array, total: Array, squares: Array) -> None:
+    """Add some positions of some lines, where channels are the last dimension, two lines at once.
+
+    Loops over the channels of a single position would be too short to be fast.
+
+    Args:
+        lines: the values, [lines, positions x channels].
+        run: the first line and the one past the last, and the same of the values in a line.
+        lanes: the pivots of these values, and room for their sums and their sums of squares.
+        total: the sums of the channels, to add to.
+        squares: their sums of squares, to add to.
+    """
+    top, bottom, begin, end = run
+    wide, whole, channels = end - begin, top + (bottom - top) // 2 * 2, len(total)
+    pivot, sums, sums_of_squares = lanes[0, :wide], lanes[1, :wide], lanes[2, :wide]
+    for i in range(wide):
+        sums[i], sums_of_squares[i] = 0.0, 0.0
+    for y in range(top, whole, 2):  # with more lines, LLVM does not add values side by side
+        first, second = lines[y, begin:end], lines[y + 1, begin:end]
+        for i in range(wide):
+            a, b = np.float64(first[i]) - pivot[i], np.float64(second[i]) - pivot[i]
+            sums[i] += a + b
+            sums_of_squares[i] += a * a + b * b
+    for y in range(whole, bottom):
+        line = lines[y, begin:end]
+        for i in range(wide):
+            a = np.float64(line[i]) - pivot[i]
+            sums[i] += a
+            sums_of_squares[i] += a * a
+    for start in range(0, wide, channels):
+        part, part_of_squares = sums[start : start + channels], sums_of_squares[start : start + channels]
+        for c in range(channels):
+            total[c] += part[c]
+            squares[c] += part_of_squares[c]
+
+
 @summing_kernel
 def _add_run(runs: Array, row: int, c: int, begin: int, end: int, pivot: Array, total: Array, squares: Array) -> None:
     """Add the values of one channel in a row from one position to another."""
@@ -116,10 +155,22 @@ def measure_images(x: Array, images: int, height: int, width: int, last: bool, m
     middle, spread, within = np.zeros(channels), np.zeros(channels), np.zeros(channels)
     tall = (0, height // 2, height - height // 2, height)
     columns, columns_squared = np.empty(width), np.empty(width)
+    lines, step = x.reshape(images * height, width * channels), max(1, _LANES // channels)
+    lanes = np.empty((3, step * channels))
+    if last and height >= 2 * _LINES:
+        for i in range(step):
+            lanes[0, i * channels : (i + 1) * channels] = pivot
     for image in range(images):
         bands = np.zeros((9, channels))
         for band in range(3):
-            if last:
+            if last and tall[band + 1] - tall[band] >= _LINES:
+                top, bottom = image * height + tall[band], image * height + tall[band + 1]
+                for j in range(3):
+                    for first in range(wide[j], wide[j + 1], step):
+                        past = min(first + step, wide[j + 1])
+                        run = (top, bottom, first * channels, past * channels)
+                        _add_lines(lines, run, lanes, bands[3 * band + j], squares)
+            elif last:
                 for y in range(tall[band], tall[band + 1]):
                     first = image * positions + y * width
                     for j in range(3):

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from covshift.corruptions.kernels import level
 from covshift.support.arrays import Array
 from covshift.support.jit import kernel
 
@@ -14,34 +15,106 @@ def gaussian(image: Array, weights: Array, out: Array) -> None:
     two directions a value is rounded to the type of `out`.
     """
     height, width, channels = image.shape
-    radius, row = weights.size - 1, width * channels
-    source, target = image.reshape(height, row), out.reshape(height, row)
-    line = np.empty(row + 2 * radius * channels, np.float64)
-    total = np.empty(row, np.float64)
-    middle = radius * channels
+    source, target = image.reshape(height, width * channels), out.reshape(height, width * channels)
+    total, line = np.empty(width * channels), _line(width, channels, weights)
     for y in range(height):
-        centre = source[y]
-        for i in range(row):
-            total[i] = centre[i] * weights[0]
-        for j in range(radius, 0, -1):
-            above, below, weight = source[max(y - j, 0)], source[min(y + j, height - 1)], weights[j]
-            for i in range(row):
-                total[i] += (above[i] + below[i]) * weight
-        for i in range(row):
+        down(source, y, height, weights, total)
+        for i in range(total.size):
             target[y, i] = total[i]
-            line[middle + i] = target[y, i]
-        for j in range(radius):
-            for c in range(channels):
-                line[j * channels + c] = line[middle + c]
-                line[middle + row + j * channels + c] = line[middle + row - channels + c]
-        for i in range(row):
-            total[i] = line[middle + i] * weights[0]
-        for j in range(radius, 0, -1):
-            left, right, weight = line[middle - j * channels :], line[middle + j * channels :], weights[j]
-            for i in range(row):
-                total[i] += (left[i] + right[i]) * weight
-        for i in range(row):
+        across(target[y], weights, channels, line, total)
+        for i in range(total.size):
             target[y, i] = total[i]
+
+
+@kernel
+def gaussian_levels(image: Array, weights: Array, out: Array) -> None:
+    """Apply a Gaussian to an image of uint8 as `gaussian` does to one on the scale where white is 1; write levels."""
+    height, width, channels = image.shape
+    source, target = image.reshape(height, width * channels), out.reshape(height, width * channels)
+    total, line = np.empty(width * channels), _line(width, channels, weights)
+    ready, units = 0, np.empty((height, width * channels))
+    for y in range(height):
+        # Rows are made just before they are needed, and are still in the cache then.
+        for row in range(ready, min(y + weights.size, height)):
+            for i in range(total.size):
+                units[row, i] = source[row, i] / 255.0
+        ready = max(ready, min(y + weights.size, height))
+        down(units, y, height, weights, total)
+        across(total, weights, channels, line, total)
+        for i in range(total.size):
+            target[y, i] = level(total[i])
+
+
+@kernel
+def _line(width: int, channels: int, weights: Array) -> Array:
+    """Return room for a row and the rims around it."""
+    return np.empty((width + 2 * (weights.size - 1)) * channels)
+
+
+@kernel
+def down(source: Array, y: int, height: int, weights: Array, total: Array) -> None:
+    """Write the weighted sum of the rows around row `y`."""
+    centre, weight = source[y], weights[0]
+    for i in range(total.size):
+        total[i] = centre[i] * weight
+    j = weights.size - 1
+    while j >= 4:
+        add_four(
+            *(source[max(y - j, 0)], source[min(y + j, height - 1)]),
+            *(source[max(y - j + 1, 0)], source[min(y + j - 1, height - 1)]),
+            *(source[max(y - j + 2, 0)], source[min(y + j - 2, height - 1)]),
+            *(source[max(y - j + 3, 0)], source[min(y + j - 3, height - 1)]),
+            *(weights[j - 3 : j + 1], total),
+        )
+        j -= 4
+    for k in range(j, 0, -1):
+        add_pair(source[max(y - k, 0)], source[min(y + k, height - 1)], weights[k], total)
+
+
+@kernel
+def across(row: Array, weights: Array, channels: int, line: Array, total: Array) -> None:
+    """Write the weighted sums of the pixels along a row, which may be `total` itself."""
+    radius, size = weights.size - 1, total.size
+    left, middle, right = line[: radius * channels], line[radius * channels :], line[radius * channels + size :]
+    for i in range(size):
+        middle[i] = row[i]
+    for j in range(0, radius * channels, channels):
+        for c in range(channels):
+            left[j + c], right[j + c] = middle[c], middle[size - channels + c]
+    weight = weights[0]
+    for i in range(size):
+        total[i] = middle[i] * weight
+    j = radius
+    while j >= 4:
+        left, right = line[(radius - j) * channels :], line[(radius + j - 3) * channels :]
+        add_four(
+            *(left, right[3 * channels :], left[channels:], right[2 * channels :]),
+            *(left[2 * channels :], right[channels:], left[3 * channels :], right),
+            *(weights[j - 3 : j + 1], total),
+        )
+        j -= 4
+    for k in range(j, 0, -1):
+        add_pair(line[(radius - k) * channels :], line[(radius + k) * channels :], weights[k], total)
+
+
+@kernel
+def add_pair(a: Array, b: Array, weight: float, total: Array) -> None:
+    """Add two rows, weighted."""
+    for i in range(total.size):
+        total[i] += (a[i] + b[i]) * weight
+
+
+@kernel
+def add_four(
+    a: Array, b: Array, c: Array, d: Array, e: Array, f: Array, g: Array, h: Array, weights: Array, total: Array
+) -> None:
+    """Add four pairs of rows, the first of which has the last weight, one after the other; sums stay in registers."""
+    first, second, third, fourth = weights[3], weights[2], weights[1], weights[0]
+    for i in range(total.size):
+        value = total[i] + (a[i] + b[i]) * first
+        value = value + (c[i] + d[i]) * second
+        value = value + (e[i] + f[i]) * third
+        total[i] = value + (g[i] + h[i]) * fourth
 
 
 @kernel

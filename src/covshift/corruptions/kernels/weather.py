@@ -61,65 +61,69 @@ def plasma(noise: Array, side: int, decay: float) -> Array:
 def add_fog(image: Array, cloud: Array, strength: float, out: Array) -> None:
     """Add clouds to an image, scaled back so that its brightest value stays what it was."""
     brightest = image.max() / 255.0
-    row = np.empty(3 * image.shape[1])
+    most, row = brightest + strength, np.empty(3 * image.shape[1])
     for y in range(image.shape[0]):
-        for x in range(image.shape[1]):
-            for c in range(3):
-                row[3 * x + c] = strength * cloud[y, x]
+        spread(cloud[y], strength, row)
         source, target = image[y].reshape(-1), out[y].reshape(-1)
         for i in range(row.size):
-            target[i] = level((source[i] / 255.0 + row[i]) * brightest / (brightest + strength))
+            target[i] = level((source[i] / 255.0 + row[i]) * brightest / most)
+
+
+@kernel
+def spread(values: Array, factor: float | np.float32, row: Array) -> None:
+    """Write each value three times, scaled: once for each colour."""
+    for x in range(row.size // 3):
+        value = factor * values[x]
+        row[3 * x], row[3 * x + 1], row[3 * x + 2] = value, value, value
 
 
 @kernel
 def shift_hsv(image: Array, factor: float, saturation: float, value: float, out: Array) -> None:
     """Scale and shift the saturation, shift the value, in hue, saturation and value."""
+    width = image.shape[1]
+    reds, greens, blues = np.empty(width), np.empty(width), np.empty(width)
     for y in range(image.shape[0]):
-        for x in range(image.shape[1]):
-            r, g, b = image[y, x, 0] / 255.0, image[y, x, 1] / 255.0, image[y, x, 2] / 255.0
-            top = max(r, g, b)
-            spread = top - min(r, g, b)
-            h, s, v = 0.0, 0.0, top
-            if spread > 0.0:
-                s = spread / top
-                # Of equal largest channels the last one gives the hue.
-                if b == top:
-                    h = 4.0 + (r - g) / spread
-                elif g == top:
-                    h = 2.0 + (b - r) / spread
-                else:
-                    h = (g - b) / spread
-                h = h / 6.0
-                if h < 0.0:
-                    h += 1.0
-            s = min(max(s * factor + saturation, 0.0), 1.0)
-            v = min(max(v + value, 0.0), 1.0)
-            sector = np.floor(h * 6.0)
-            f = h * 6.0 - sector
-            p, q, t = v * (1.0 - s), v * (1.0 - f * s), v * (1.0 - (1.0 - f) * s)
-            side = int(sector) % 6
-            if side == 0:
-                r, g, b = v, t, p
-            elif side == 1:
-                r, g, b = q, v, p
-            elif side == 2:
-                r, g, b = p, v, t
-            elif side == 3:
-                r, g, b = p, q, v
-            elif side == 4:
-                r, g, b = t, p, v
-            else:
-                r, g, b = v, p, q
-            out[y, x, 0], out[y, x, 1], out[y, x, 2] = level(r), level(g), level(b)
+        source, target = image[y].reshape(-1), out[y].reshape(-1)
+        for x in range(width):
+            reds[x], greens[x], blues[x] = source[3 * x] / 255.0, source[3 * x + 1] / 255.0, source[3 * x + 2] / 255.0
+        shift_row(reds, greens, blues, factor, saturation, value)
+        for x in range(width):
+            target[3 * x], target[3 * x + 1], target[3 * x + 2] = level(reds[x]), level(greens[x]), level(blues[x])
 
 
 @kernel
-def blend(image: Array, ice: Array, kept: float, added: float, out: Array) -> None:
-    """Return a weighted sum of two uint8 images, clipped at white and truncated to whole levels."""
+def shift_row(reds: Array, greens: Array, blues: Array, factor: float, saturation: float, value: float) -> None:
+    """Do the same with a row of colours, in place, without a branch, so that the compiler can do several at once."""
+    for x in range(reds.size):
+        r, g, b = reds[x], greens[x], blues[x]
+        top, bottom = max(max(r, g), b), min(min(r, g), b)
+        spread = top - bottom
+        grey = spread == 0.0
+        safe = 1.0 if grey else spread
+        # Of equal largest channels the last one gives the hue.
+        h = 4.0 + (r - g) / safe if b == top else 2.0 + (b - r) / safe if g == top else (g - b) / safe
+        h = h / 6.0
+        h = h + 1.0 if h < 0.0 else h
+        h = 0.0 if grey else h
+        s = spread / (1.0 if grey else top)
+        s = min(max(s * factor + saturation, 0.0), 1.0)
+        v = min(max(top + value, 0.0), 1.0)
+        sector = np.floor(h * 6.0)
+        f = h * 6.0 - sector
+        p, q, t = v * (1.0 - s), v * (1.0 - f * s), v * (1.0 - (1.0 - f) * s)
+        side = 0.0 if sector == 6.0 else sector
+        reds[x] = q if side == 1.0 else p if side == 2.0 or side == 3.0 else t if side == 4.0 else v
+        greens[x] = t if side == 0.0 else v if side == 1.0 or side == 2.0 else q if side == 3.0 else p
+        blues[x] = t if side == 2.0 else v if side == 3.0 or side == 4.0 else q if side == 5.0 else p
+
+
+@kernel
+def blend(image: Array, ice: Array, top: int, left: int, kept: float, added: float, out: Array) -> None:
+    """Write a weighted sum of an image and of a piece of a larger one, clipped at white and truncated to levels."""
     for y in range(image.shape[0]):
-        for x in range(image.shape[1]):
-            for c in range(3):
-                out[y, x, c] = np.uint8(np.int32(min(kept * image[y, x, c] + added * ice[y, x, c], 255.0)))
+        source, frozen, target = image[y].reshape(-1), ice[top + y].reshape(-1)[3 * left :], out[y].reshape(-1)
+        for i in range(target.size):
+            target[i] = np.uint8(np.int32(min(kept * source[i] + added * frozen[i], 255.0)))
 
 
 @kernel
@@ -127,20 +131,28 @@ def snowfall(unit: Array, grey: Array, flakes: Array, keep: float, out: Array) -
     """Whiten a float32 image, then add the flakes and the flakes turned by half a circle."""
     height, width = unit.shape[:2]
     share, rest = np.float32(keep), np.float32(1 - keep)
+    white, here, there = np.empty(3 * width, np.float32), np.empty(3 * width), np.empty(3 * width)
     for y in range(height):
-        for x in range(width):
-            white = grey[y, x] * np.float32(1.5) + np.float32(0.5)
-            here, there = flakes[y, x, 0] / 255.0, flakes[height - 1 - y, width - 1 - x, 0] / 255.0
-            for c in range(3):
-                scene = share * unit[y, x, c] + rest * max(unit[y, x, c], white)
-                out[y, x, c] = level(scene + here + there)
+        spread(grey[y], np.float32(1.5), white)
+        spread(flakes[y].reshape(-1), 1.0, here)
+        spread(flakes[height - 1 - y].reshape(-1)[::-1], 1.0, there)
+        source, target = unit[y].reshape(-1), out[y].reshape(-1)
+        for i in range(target.size):
+            scene = share * source[i] + rest * max(source[i], white[i] + np.float32(0.5))
+            target[i] = level(scene + here[i] / 255.0 + there[i] / 255.0)
 
 
 @kernel
 def tint(image: Array, cover: Array, colour: Array, kept: Array, out: Array) -> None:
     """Return a share of the image where it is covered, plus the colour times the cover, in single precision."""
+    width = image.shape[1]
+    shares, covers, colours = np.empty((3, 3 * width), np.float32)
+    for i in range(3 * width):
+        colours[i] = colour[i % 3]
     for y in range(image.shape[0]):
-        for x in range(image.shape[1]):
-            for c in range(3):
-                unit = np.float32(image[y, x, c]) / np.float32(255)
-                out[y, x, c] = level(unit * kept[y, x] + colour[c] * cover[y, x])
+        spread(kept[y], np.float32(1), shares)
+        spread(cover[y], np.float32(1), covers)
+        source, target = image[y].reshape(-1), out[y].reshape(-1)
+        for i in range(target.size):
+            unit = np.float32(source[i]) / np.float32(255)
+            target[i] = level(unit * shares[i] + colours[i] * covers[i])

@@ -40,11 +40,17 @@ def wrong_answers(seen: Observation, which: WhichModel, beliefs: Beliefs, temper
     return (_inputs(seen, answers, temperature) @ weights).sigmoid()
 
 
-def fit_beliefs(seen: Sequence[Observation], labels: Tensor, temperature: float) -> Beliefs:
-    """Fit the weights on the answers of the plain model in several conditions, by Newton's method."""
+def fit_beliefs(seen: Sequence[Observation], labels: Sequence[Tensor], temperature: float) -> Beliefs:
+    """Fit the weights on the answers of the plain model in several conditions, by Newton's method.
+
+    Args:
+        seen: the observations.
+        labels: the labels of the images of each.
+        temperature: divides the logits, so that probabilities are about right.
+    """
     answers = [one.plain.argmax(1) for one in seen]
     inputs = torch.cat([_inputs(one, each, temperature) for one, each in zip(seen, answers, strict=True)])
-    wrong = torch.cat([each != labels for each in answers]).double()
+    wrong = torch.cat([each != truth for each, truth in zip(answers, labels, strict=True)]).double()
     weights = torch.zeros(3, dtype=torch.float64)
     ridge = _RIDGE * len(wrong) * torch.eye(3, dtype=torch.float64)
     for _ in range(_STEPS):

@@ -33,6 +33,13 @@ from covshift.support.errors import CovshiftError
 from covshift.support.pixels import Images, MakeInput
 from covshift.support.progress import progress_bar
 
+EACH = 1000
+"""Number of images that a condition is measured on.
+
+Of more, each condition is shown others: by what an image is harder than it looks is then not the same in all
+conditions, and more images hardly cost more time.
+"""
+
 _OWN = 0.1  # share of the squared distance by chance below which a source is of the very images
 
 Cell = tuple[str, int]
@@ -61,6 +68,15 @@ class Setting(NamedTuple):
     source: Source | None
     anchor: Source | None
     seed: int
+
+    def rows(self, condition: int) -> Tensor:
+        """Return the positions of the images that a condition is measured on, by its position among the conditions."""
+        images = len(self.labels)
+        if images <= EACH:
+            return torch.arange(images)
+        order = np.random.default_rng(self.seed).permutation(images)
+        chosen = np.arange(condition * EACH, (condition + 1) * EACH) % images
+        return torch.from_numpy(np.sort(order[chosen]))
 
     def some(self, rows: Tensor) -> Images:
         """Return the clean images at these positions."""
@@ -95,33 +111,35 @@ def measure_anchor(model: nn.Module, batches: Batches, images: int) -> Source | 
 def calibrate(setting: Setting, corruptions: Sequence[Cell], imitations: Sequence[Cell], *, progress: bool) -> Learned:
     """Run the model on all conditions, and learn from its errors there.
 
-    Takes two passes over the images for each condition, and three more over the clean ones.
+    Takes two passes over up to 1,000 images for each condition, and three more over all clean ones.
     """
     cells = [("clean", 0), *corruptions, *imitations]
-    seen = []
+    whole = setting.observe(setting.images, classes=True)
+    if (highest := int(setting.labels.max())) >= (classes := whole.plain.shape[1]):
+        raise CovshiftError(f"expected labels below {classes}, the model's classes, got {highest}")
+    seen, truths = [], []
     with progress_bar("calibrating", len(cells), enabled=progress) as advance:
-        for name, level in cells:
-            seen.append(setting.observe(_make(setting, name, level), classes=name == "clean"))
-            if (highest := int(setting.labels.max())) >= (classes := seen[-1].plain.shape[1]):
-                raise CovshiftError(f"expected labels below {classes}, the model's classes, got {highest}")
+        for position, (name, level) in enumerate(cells):
+            rows = setting.rows(position)
+            every = name == "clean" and len(rows) == len(setting.labels)
+            seen.append(whole if every else setting.observe(_make(setting, name, level, rows)))
+            truths.append(setting.labels[rows])
             advance(1)
-    corrupted = seen[: 1 + len(corruptions)]
-    scale = fit_scale(seen[0], corrupted, setting.labels)
-    beliefs = fit_beliefs(corrupted, setting.labels, scale.temperature)
-    cases = [
-        case_of(*cell, each, setting.labels, beliefs, scale.temperature) for cell, each in zip(cells, seen, strict=True)
-    ]
-    pairs = zip(cells[: len(corrupted)], corrupted, strict=True)
-    conditions = [_condition(*cell, each, scale, setting.labels) for cell, each in pairs]
-    usual = shares_of(setting.labels, seen[0].plain.shape[1])
-    skews = _few_classes(setting, seen[0], scale.temperature)
+    images, corrupted = len(truths[0]), seen[: 1 + len(corruptions)]
+    labels = truths[: len(corrupted)]
+    scale = fit_scale(corrupted, labels)
+    beliefs = fit_beliefs(corrupted, labels, scale.temperature)
+    measured = list(zip(cells, seen, truths, strict=True))
+    cases = [case_of(*cell, each, truth, beliefs, scale.temperature) for cell, each, truth in measured]
+    conditions = [_condition(*cell, each, scale, truth) for cell, each, truth in measured[: len(corrupted)]]
+    usual = shares_of(setting.labels, classes)
+    skews = _few_classes(setting, whole, scale.temperature)
     chance = chance_of(setting.anchor)
-    if _is_own(seen[0], chance, len(setting.labels)):
+    if _is_own(whole, chance, len(setting.labels)):
         half = _observe_half(setting)
         chance = {path: value**2 * len(setting.labels) for path, value in half.distance.layers.items()}
         cases = _as_fresh(cases, look(half, beliefs, scale.temperature))
-    known = Knowledge(beliefs, tuple(cases), skews, usual, len(setting.labels), chance)
-    return Learned(conditions, scale, known)
+    return Learned(conditions, scale, Knowledge(beliefs, tuple(cases), skews, usual, images, chance))
 
 
 def _is_own(clean: Observation, chance: Mapping[str, float], images: int) -> bool:
@@ -156,11 +174,12 @@ def _as_fresh(cases: Sequence[Case], half: Look) -> list[Case]:
     ]
 
 
-def _make(setting: Setting, name: str, level: int) -> Images:
+def _make(setting: Setting, name: str, level: int, rows: Tensor) -> Images:
+    clean = setting.images if len(rows) == len(setting.labels) else setting.some(rows)
     if name == "clean":
-        return setting.images
+        return clean
     make = imitate if name in IMITATIONS else corrupt
-    return make(setting.images, name, level, seed=setting.seed)
+    return make(clean, name, level, seed=setting.seed)
 
 
 def _few_classes(setting: Setting, clean: Observation, temperature: float) -> Skews | None:

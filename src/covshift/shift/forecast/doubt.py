@@ -23,8 +23,8 @@ _NEAREST = 2  # cases that a target must be near to
 _SPACED = 0.9  # share of the cases that are nearer to others than a target that is unlike them, if they are few
 _LEARNED = 3  # corruptions that its distance from what the lines were learned on is measured to
 _NEAR, _FAR = 0.5, 0.8  # from these: up to the one a target counts as of their kind, from the other on it does not
-_COVER = 0.975  # share of the cases that an interval is to hold, to either side
-_FACTORS = (1.5, 3.0)  # the least and the greatest multiple of the spread that an interval is made of
+_COVER = 0.975  # share of the corruptions that an interval is to hold, to either side
+_FACTORS = (1.25, 5.0)  # the least and the greatest multiple of the spread that an interval is made of
 _SIGMAS = 1.96  # standard deviations that hold 95 % on either side, of a Gaussian
 _EQUAL = 1e-6  # standard deviation of features that do not vary
 _LEAST = 0.005  # spread that nothing is below
@@ -111,9 +111,11 @@ class Doubt:
         noise = np.array([_noise(case.noise) for case in cases])[1:]
         self._growth = np.array([[_growth(far, each) for each in side.T] for side in sides])  # [.., constant square]
         ratios = np.sqrt(np.maximum(sides**2 - _SIGMAS**2 * noise, 0)) / self._spread(far)  # beyond counting
-        kinds = self._learned[1:]
-        near, others = (_factors(ratios[:, each] if each.any() else ratios) for each in (kinds, ~kinds))
-        self._factors = np.stack([near, others])  # of corruptions and of other shifts, [2, below above, 3]
+        learned = self._learned[1:]
+        near, others = (ratios[:, each] if each.any() else ratios for each in (learned, ~learned))
+        # Of corruptions and of other shifts, [2, below above, 3]. A dozen kinds cannot show what holds for 39 of 40
+        # others; the worst of them is as much as they can.
+        self._factors = np.stack([np.quantile(near, _COVER, axis=-2), others.max(-2)]).clip(*_FACTORS)
         spaced = np.sort(self._apart(self._points), 1)[:, 1 : 1 + _NEAREST].mean(1)
         self.outside = max(OUTSIDE, float(np.quantile(spaced, _SPACED)))
 
@@ -175,10 +177,6 @@ def _growth(far: Doubles, off: Doubles) -> Doubles:
     if constant < 0:
         constant, slope = 0.0, float(squares @ sizes / max(float(squares @ squares), _EQUAL))
     return np.array([max(constant, _LEAST), slope])
-
-
-def _factors(ratios: Doubles) -> Doubles:
-    return np.asarray(np.quantile(ratios, _COVER, axis=-2).clip(*_FACTORS))
 
 
 def _noise(of_two: tuple[float, float]) -> Doubles:

@@ -2,6 +2,9 @@
 
 Only the first place counts among the statistics: what comes after it depends on how far the adapter has corrected what
 comes before, which differs from policy to policy.
+
+An adapter that holds still gives the answers of the model as it is, which is surer of itself than the adapted one that
+beliefs were calibrated on. So a stream is never taken to be less doubtful than clean images are to the adapted model.
 """
 
 from collections.abc import Mapping
@@ -127,10 +130,12 @@ class Follower:
 
     def _look(self, answers: Answers, distance: Distance, images: int) -> Look:
         layers = self._known.without_chance(distance, images)
-        features = (*logs([answers.doubt]), *features_of_distance(layers))
+        clean = self._known.cases[0]
+        doubt = max(answers.doubt, clean.signals[1])
+        features = (*logs([doubt]), *features_of_distance(layers))
         plain = _plain_error(self._plain[-1], features)
-        noise = (plain * (1 - plain) / images, answers.noise / images)
-        return Look((plain, answers.doubt), noise, features, layers)
+        noise = (plain * (1 - plain), max(answers.noise, clean.noise[1] * self._known.images))
+        return Look((plain, doubt), (noise[0] / images, noise[1] / images), features, layers)
 
 
 def _as_running(case: Case, weights: Doubles) -> Case:

@@ -115,7 +115,8 @@ class Predictor:
     ) -> Self:
         """Learn how a model's error depends on what can be measured without labels, on shifts made of clean images.
 
-        Takes two passes over the images for every condition: 86 with the defaults. About 1,000 images will do.
+        Takes two passes over the images for every condition: 86 with the defaults. About 1,000 images will do; of more,
+        every condition is shown another 1,000, so that more images make predictions better and hardly cost more time.
 
         Args:
             model: what `open_model` returned, or any classifier in eval mode.

@@ -64,20 +64,28 @@ def signal(method: Signal, which: WhichModel, seen: Observation, scale: Scale) -
     return 1 - confidence.double().mean().item()
 
 
-def fit_scale(clean: Observation, seen: Sequence[Observation], labels: Tensor) -> Scale:
-    """Find the temperature with the highest likelihood over all observations, and the thresholds on clean images."""
+def fit_scale(seen: Sequence[Observation], labels: Sequence[Tensor]) -> Scale:
+    """Find the temperature with the highest likelihood over all observations, and the thresholds on clean images.
+
+    Args:
+        seen: the observations, that of clean images first.
+        labels: the labels of the images of each.
+    """
 
     def threshold(logits: Tensor) -> float:
         confidence = logits.softmax(1).amax(1)
-        wrong = (logits.argmax(1) != labels).double().mean().item()
+        wrong = (logits.argmax(1) != labels[0]).double().mean().item()
         return torch.quantile(confidence.double(), wrong).item()
 
     def loss(log_temperature: float) -> float:
         factor = 2.0**-log_temperature
-        each = [nn.functional.cross_entropy(one.adapted * factor, labels).item() for one in seen]
+        each = [
+            nn.functional.cross_entropy(one.adapted * factor, truth).item()
+            for one, truth in zip(seen, labels, strict=True)
+        ]
         return sum(each) / len(each)
 
-    return Scale(2.0 ** minimise(loss, -3, 6), threshold(clean.plain), threshold(clean.adapted))
+    return Scale(2.0 ** minimise(loss, -3, 6), threshold(seen[0].plain), threshold(seen[0].adapted))
 
 
 def minimise(function: Callable[[float], float], low: float, high: float) -> float:
