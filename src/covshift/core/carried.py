@@ -16,7 +16,6 @@ from covshift.core.policies import Memory, Numbers, Policy
 from covshift.core.seen import Seen
 from covshift.core.source import Source, anchors_of, statistics_toward
 from covshift.core.statistics import Statistics
-from covshift.core.wrappers import AnyModel
 from covshift.support.errors import CovshiftError
 
 Weights = Mapping[str, float | Tensor]
@@ -50,14 +49,14 @@ def health_of(policy: Policy, memory: Memory, weights: Weights, places: Sequence
 
 
 def settle(
-    policy: Policy, model: AnyModel, source: Source | None, layers: Patterns, only: Only
+    policy: Policy, model: torch.nn.Module, source: Source | None, layers: Patterns, only: Only
 ) -> tuple[Source | None, list[Place]]:
     """Return the source that a policy works with on a model, and the places that it corrects."""
     anchors = anchors_of(source, model)
-    if source is not None:
-        source = policy.settle_on(source, model)
-        anchors = anchors and dict(source.statistics)
-    return source, find_places(model, anchors, layers, only, source and source.clean)
+    if source is None or anchors is None:
+        return source, find_places(model, anchors, layers, only)
+    settled = policy.settle_on(source, model)
+    return settled, find_places(model, settled.statistics, layers, only, settled.clean)
 
 
 class Distance:
