@@ -10,6 +10,7 @@ import covshift
 from covshift import Batch, CovshiftError, Live, Source, Statistics, Stream
 from covshift.core.classes import Regression, embed_classes
 from covshift.core.live.policy import CHANGE
+from covshift.core.toward import toward_training
 
 CLASSES = 4
 
@@ -43,6 +44,13 @@ LABELS = {
     "sorted": np.repeat(np.arange(CLASSES), 60),
     "runs": np.repeat(np.random.default_rng(1).permutation(np.repeat(np.arange(CLASSES), 6)), 10),
 }
+
+
+class WithoutClasses(Live):
+    """One that takes everything that it sees for the shift, and so goes the way that the source says alone."""
+
+    def aim(self, place, seen, rows):
+        return seen
 
 
 def network(norm: bool) -> tuple[nn.Module, Source]:
@@ -116,19 +124,26 @@ def test_a_sudden_change_starts_anew():
 
 
 @torch.inference_mode()
-@pytest.mark.parametrize("size", [1, 5])
-def test_compiled_code_remembers_what_the_operations_of_torch_do(size):
+@pytest.mark.parametrize(("size", "trained"), [(1, False), (5, False), (5, True)])
+def test_compiled_code_remembers_what_the_operations_of_torch_do(size, trained):
     """A pass with gradients goes by separate operations, one without by compiled code; both come to the same state."""
     model, source = network(norm=True)
+    if trained:
+        model.norm.running_mean.copy_(source.statistics["norm"].mean + 0.05)
+        model.norm.running_var.copy_(source.statistics["norm"].var)
+        source = Source.measure(model, colours(LABELS["shuffled"], seed=3), places="norm")
+        assert toward_training(source, model, 16) is not source
     shown = colours(LABELS["runs"][:60], shift=0.5, seed=6)
     shown[40:] += 3.0  # a new domain, so that the change is noticed by both
-    states, resets = [], []
+    states, resets, trust = [], [], []
     for grad in (False, True):
         with torch.set_grad_enabled(grad), covshift.adapt(model, Live(memory=50), source=source) as adapter:
             for number, batch in enumerate(shown.split(size)):
                 model(batch)
                 resets += [(grad, number)] * (adapter.health.state == "reset")
             states.append(adapter.state)
+            trust.append(adapter.health.trust["norm"])
+    assert trust[0] == pytest.approx(trust[1], rel=1e-4)
     compiled, operations = states
     assert [number for grad, number in resets if grad] == [number for grad, number in resets if not grad] != []
     assert set(compiled.notes) == set(operations.notes) == {"classes", "order", "recent"}
@@ -136,6 +151,49 @@ def test_compiled_code_remembers_what_the_operations_of_torch_do(size):
         torch.testing.assert_close(note, operations.notes[name], rtol=1e-4, atol=1e-5)
     for path, moments in compiled.items():
         torch.testing.assert_close(moments.mean, operations[path].mean, rtol=1e-4, atol=1e-5)
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize(("off", "trained"), [(0.0, True), (0.05, True), (0.6, False)])
+def test_it_corrects_to_training_statistics_that_are_near_clean_images(off, trained):
+    """The layer then holds Eq. 3 of its own statistics; else what brings its input to what clean images look like."""
+    model, _ = network(norm=True)
+    clean, shown = (colours(np.arange(400) % CLASSES, shift, seed=3) for shift in (0, 3))
+    held = clean.mean((0, 2, 3)) + off, clean.var((0, 2, 3), correction=0)
+    model.norm.running_mean.copy_(held[0])
+    model.norm.running_var.copy_(held[1])
+    source = Source.measure(model, clean, places="norm")
+    assert (toward_training(source, model, 16) is not source) is trained
+    with covshift.adapt(model, WithoutClasses(memory=1e9), source=source) as adapter:
+        model(shown)
+        assert adapter.health.shift["norm"] == pytest.approx(source_distance(shown, clean, model.norm.eps), rel=1e-3)
+        weight = adapter.health.trust["norm"]
+        now = model.norm.running_mean.clone(), model.norm.running_var.clone()
+    assert weight > 0.8
+    seen = shown.mean((0, 2, 3)), shown.var((0, 2, 3), correction=0)
+    near = [
+        torch.allclose(got, was + weight * (new - was), rtol=1e-3)
+        for got, was, new in zip(now, held, seen, strict=True)
+    ]
+    assert near[0] is trained
+
+
+def source_distance(shown: Tensor, clean: Tensor, eps: float) -> float:
+    apart = (shown.mean((0, 2, 3)) - clean.mean((0, 2, 3))).square() / (clean.var((0, 2, 3), correction=0) + eps)
+    return float(apart.mean().sqrt())
+
+
+def test_a_change_of_contrast_alone_is_followed():
+    """Means stay where they were; what grows is how much activations vary within an image."""
+    model, source = network(norm=False)
+    x = colours(LABELS["shuffled"], seed=6)
+    centre = x.mean((2, 3), keepdim=True)
+    with covshift.adapt(model, Live(), source=source) as adapter, torch.inference_mode():
+        for batch in (centre + 2 * (x - centre)).split(4):
+            model(batch)
+        assert adapter.health.state == "following"
+        assert adapter.health.shift["conv"] < 0.1
+        assert adapter.health.trust["conv"] > 0.5
 
 
 def test_its_state_is_saved_and_swapped(tmp_path):

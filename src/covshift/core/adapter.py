@@ -16,10 +16,9 @@ from typing import Any, NoReturn, Self
 import torch
 from torch import Tensor, nn
 
-from covshift.core.carried import export_state, health_of, resume_state
+from covshift.core.carried import export_state, health_of, resume_state, settle
 from covshift.core.compiled.fused import Fused
 from covshift.core.compiled.grouped import Grouped
-from covshift.core.finding import find_places
 from covshift.core.fleet import Fleet
 from covshift.core.forecasting import MEMORY, Follows, Forecaster, Forecasts, forecaster_of
 from covshift.core.groups import measure_groups, renormalise, rows_of
@@ -27,10 +26,11 @@ from covshift.core.health import Health
 from covshift.core.hooks import check_not_compiled, hooks_on, refuse_to_copy
 from covshift.core.identity import fingerprint
 from covshift.core.mixing import mix_all
+from covshift.core.moments import not_finite
 from covshift.core.passes import Pass, weigh
-from covshift.core.places import Only, Patterns, Place, give_back, not_finite
+from covshift.core.places import Only, Patterns, Place, give_back
 from covshift.core.policies import Memory, Policy, Rows, check_policy
-from covshift.core.source import Source, anchors_of
+from covshift.core.source import Source
 from covshift.core.statistics import Statistics
 from covshift.core.turns import Turns
 from covshift.core.uncompiled import leave_uncompiled
@@ -298,7 +298,7 @@ def adapt(
     """
     check_policy(policy)
     module = module_of(model)
-    places = find_places(module, anchors_of(source, module), layers, only)
+    source, places = settle(policy, module, source, layers, only)
     check_not_compiled(module)
     forecaster = forecaster_of(predictor, module, getattr(policy, "memory", MEMORY))
     return Adapter(module, policy, places, source, forecaster)

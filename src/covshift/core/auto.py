@@ -29,8 +29,9 @@ class Rule(NamedTuple):
 
     Attributes:
         most: the weight of what was seen where chance explains nothing of it, from 0 to 1.
-        chance: how far the mean would have moved by chance, as `Place.moved` measures it.
-        own: how many times the chance that the images of this pass show of themselves is to be added to that.
+        chance: how far mean and standard deviation would have moved by chance, as `changed` measures it.
+        own: how many times the chance that the images of this pass show of themselves is to be taken instead; theirs
+            is known of means only.
     """
 
     most: float
@@ -41,10 +42,12 @@ class Rule(NamedTuple):
         """Return the weight of what was seen at a place, where `x`, of so many images, is the last of it."""
         if not self.chance and not self.own:
             return self.most
-        chance = torch.full_like(place.scale[:1], self.chance)
         if self.own:
-            chance = chance + self.own * (chance_of_batch(x, images, sync=False) * place.scale).mean()
-        return (self.most * unexplained(place, seen, chance)).to(seen.mean.dtype)
+            chance = self.own * (chance_of_batch(x, images, sync=False) * place.scale).mean()
+            share = beyond(place.moved(seen), chance)
+        else:
+            share = beyond(changed(place, seen), torch.full_like(place.scale[:1], self.chance))
+        return (self.most * share).to(seen.mean.dtype)
 
 
 def trust(layer: Place, seen: Moments, chance: Tensor) -> Tensor:
@@ -58,23 +61,32 @@ def trust(layer: Place, seen: Moments, chance: Tensor) -> Tensor:
     Returns:
         One weight [1], or one for each group [groups, 1].
     """
-    share = unexplained(layer, seen, (chance * layer.scale).mean(-1, keepdim=True))
+    share = beyond(layer.moved(seen), (chance * layer.scale).mean(-1, keepdim=True))
     return (MOST * share).to(seen.mean.dtype)
 
 
-def unexplained(place: Place, seen: Moments, chance: Tensor) -> Tensor:
-    """Return the share of how far a place has moved that chance does not explain, [1] or [groups, 1].
-
-    Args:
-        place: the place, with its source statistics.
-        seen: the moments that were measured.
-        chance: how far it would have moved by chance, as `Place.moved` measures it.
-    """
-    return _beyond(place.moved(seen), chance)
-
-
-def _beyond(moved: Tensor, chance: Tensor) -> Tensor:
+def beyond(moved: Tensor, chance: Tensor) -> Tensor:
+    """Return the share of how far a place has moved that chance does not explain, from 0 to 1."""
     return (1 - chance / moved.clamp(min=torch.finfo(moved.dtype).tiny)).clamp(min=0)
+
+
+def changed(place: Place, seen: Moments) -> Tensor:
+    """Return how far a place has moved, as `Place.moved` does, with standard deviations counted beside means.
+
+    What places before correct to the source moves clean images toward the source here; that is not counted.
+    """
+    apart = _apart(place, widen(seen.mean), widen(seen.var))
+    if place.clean[0] is not place.mean:
+        way = _apart(place, *place.wide)
+        length = way.square().sum().clamp(min=torch.finfo(way.dtype).tiny)
+        apart = apart - ((apart * way).sum(-1, keepdim=True) / length).clamp(0, 1) * way
+    return apart.square().sum(-1, keepdim=True) / len(place.mean)
+
+
+def _apart(place: Place, mean: Tensor, var: Tensor) -> Tensor:
+    """Return how far means and standard deviations are from those of clean images, in their deviations."""
+    stretch = ((var + place.eps) * place.scale).sqrt() - 1
+    return torch.cat([(mean - place.wide_clean[0]) * place.scale.sqrt(), stretch], -1)
 
 
 def beyond_chance(place: Place, seen: Moments, source: Source) -> Tensor:
@@ -84,10 +96,8 @@ def beyond_chance(place: Place, seen: Moments, source: Source) -> Tensor:
     each is off by its part of the spread from image to image. Going this share of the way from the source to what was
     seen is the estimate of James and Stein, here with twice the chance, since channels do not vary independently.
     """
-    change = (widen(seen.var) + place.eps).sqrt() - (place.wide[1] + place.eps).sqrt()
-    moved = place.moved(seen) + (change.square() * place.scale).mean(-1, keepdim=True)
     spread = source.spread[place.path] + source.spread_std[place.path]
-    return _beyond(moved, DOUBT * chance_of_source(source, place, spread, seen.images))
+    return beyond(changed(place, seen), DOUBT * chance_of_source(source, place, spread, seen.images))
 
 
 def chance_of_source(source: Source, place: Place, spread: Tensor, images: float) -> Tensor:

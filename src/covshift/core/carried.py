@@ -8,12 +8,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from covshift.core.finding import find_places
 from covshift.core.health import Health
 from covshift.core.moments import Moments
-from covshift.core.places import Place
+from covshift.core.places import Only, Patterns, Place
 from covshift.core.policies import Memory, Numbers, Policy
 from covshift.core.seen import Seen
-from covshift.core.source import Source, statistics_toward
+from covshift.core.source import Source, anchors_of, statistics_toward
 from covshift.core.statistics import Statistics
 from covshift.support.errors import CovshiftError
 
@@ -47,6 +48,17 @@ def health_of(policy: Policy, memory: Memory, weights: Weights, places: Sequence
     return policy.judge(memory, trust, shift)
 
 
+def settle(
+    policy: Policy, model: torch.nn.Module, source: Source | None, layers: Patterns, only: Only
+) -> tuple[Source | None, list[Place]]:
+    """Return the source that a policy works with on a model, and the places that it corrects."""
+    anchors = anchors_of(source, model)
+    if source is None or anchors is None:
+        return source, find_places(model, anchors, layers, only)
+    settled = policy.settle_on(source, model)
+    return settled, find_places(model, settled.statistics, layers, only, settled.clean)
+
+
 class Distance:
     """How far what was seen is from the source, in its standard deviations: the root mean square over places."""
 
@@ -65,4 +77,4 @@ class Distance:
     def _rows(self) -> tuple[Numbers, Numbers]:
         """The source means of all places in one row, and what squared differences from them count."""
         counts = [place.scale / (len(place.scale) * len(self._places)) for place in self._places]
-        return torch.cat([place.wide[0] for place in self._places]).numpy(), torch.cat(counts).numpy()
+        return torch.cat([place.wide_clean[0] for place in self._places]).numpy(), torch.cat(counts).numpy()

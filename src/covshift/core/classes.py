@@ -200,7 +200,7 @@ def without_classes(place: Place, seen: Moments, slopes: Slopes, offset: Tensor)
         slopes: what classes do there.
         offset: the mean embedding of the classes in the stream, from the source's.
     """
-    source_mean, source_var = place.wide
+    source_mean, source_var = place.wide_clean
     mean = source_mean + offset @ slopes.mean
     second = source_var + source_mean.square() + offset @ slopes.second
     var = torch.maximum(second - mean.square(), LEAST * source_var)

@@ -35,7 +35,11 @@ def find_layers(model: AnyModel, patterns: Patterns = None, only: Only = None) -
 
 
 def find_places(
-    model: AnyModel, anchors: Mapping[str, Moments] | None, patterns: Patterns = None, only: Only = None
+    model: AnyModel,
+    anchors: Mapping[str, Moments] | None,
+    patterns: Patterns = None,
+    only: Only = None,
+    clean: Mapping[str, Moments] | None = None,
 ) -> list[Place]:
     """Return the places to correct: all layers that hold statistics or, with `anchors`, the places of these.
 
@@ -44,6 +48,7 @@ def find_places(
         anchors: the source statistics of each place, by path; None for those that the model holds.
         patterns: shell patterns such as "layer1.*", to return only the places that match one.
         only: "mean" or "var" to correct only that moment; None for both.
+        clean: what clean images look like at each place, by path, where that is not the anchor.
     """
     if anchors is None:
         return [*find_layers(model, patterns, only)]
@@ -52,7 +57,7 @@ def find_places(
     if missing := anchors.keys() - modules.keys():
         raise CovshiftError(f"the source was measured at {min(missing)!r}, which this model does not have")
     return [
-        NormLayer(path, modules[path], only, anchors[path])
+        NormLayer(path, modules[path], only, anchors[path], (clean or {}).get(path))
         if holds_statistics(modules[path])
         else Output(path, modules[path], anchors[path], only)
         for path in _free(modules, patterns)

@@ -13,20 +13,19 @@ import torch
 from torch import Tensor, nn
 
 from covshift.core.calling import call_model, logits_of
-from covshift.core.carried import Distance, Weights, export_state, health_of, resume_state
+from covshift.core.carried import Distance, Weights, export_state, health_of, resume_state, settle
 from covshift.core.compiled.fused import Fused, FusedPass, is_plain
-from covshift.core.finding import find_places
 from covshift.core.groups import correct_rows
 from covshift.core.health import Health
 from covshift.core.hooks import Shortcut, check_not_compiled, refuse_to_copy
 from covshift.core.identity import fingerprint
-from covshift.core.moments import Meter, Moments
+from covshift.core.moments import Meter, Moments, not_finite
 from covshift.core.passes import Pass
-from covshift.core.places import NormLayer, Only, Patterns, Place, give_back, not_finite
+from covshift.core.places import NormLayer, Only, Patterns, Place, give_back
 from covshift.core.policies import Memory, Policy, check_policy
 from covshift.core.ranks import has_ranks
 from covshift.core.seen import Seen
-from covshift.core.source import Source, anchors_of
+from covshift.core.source import Source
 from covshift.core.statistics import Statistics
 from covshift.core.wrappers import AnyModel, module_of, unwrap
 from covshift.support.checks import check_dense, check_kind
@@ -133,12 +132,11 @@ class Fleet(Mapping[str, Camera]):
             raise CovshiftError("expected a policy with sync=False: cameras of one rank are not those of another")
         self._module = module_of(model)
         self.policy = policy
-        self.source = source
-        self.places = find_places(self._module, anchors_of(source, self._module), layers, only)
+        self.source, self.places = settle(policy, self._module, source, layers, only)
         check_not_compiled(self._module)
         self._passing = threading.RLock()
         self._cameras: dict[str, Camera] = {}
-        self._fused = Fused(self.places, policy, source.classes if source else None)
+        self._fused = Fused(self.places, policy, self.source.classes if self.source else None)
         self._turns: list[_Turn] = []
         self._pass: FusedPass | None = None
         self._sizes: tuple[int, ...] = ()

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from covshift.core.classes import Classes, Regression, embed_classes
-from covshift.core.moments import Meter, Moments, measure_rows, merge, widen
-from covshift.core.places import Place, not_finite
+from covshift.core.moments import Meter, Moments, measure_rows, merge, not_finite, widen
+from covshift.core.places import Place
 from covshift.core.ranks import over_ranks
 from covshift.support.errors import CovshiftError
 from covshift.support.progress import progress_bar

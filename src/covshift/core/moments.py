@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from covshift.support.checks import check_kind
+from covshift.support.errors import CovshiftError
 
 _HALF = (torch.float16, torch.bfloat16)
 _PIECE = 1 << 19  # values
@@ -222,3 +223,18 @@ def widen(x: Tensor) -> Tensor:
     if x.dtype is torch.float64:
         return x
     return x.to(torch.float32 if x.device.type == "mps" else torch.float64)
+
+
+def not_finite(path: str) -> CovshiftError:
+    """Return the error for activations that are NaN or infinite, which the place at `path` is the first to see."""
+    return CovshiftError(
+        f"the input of layer {path!r} has NaN or infinite values; check the images and the model's precision"
+    )
+
+
+def one_value(path: str) -> CovshiftError:
+    """Return the error for a place that would have to normalise a single value by itself."""
+    return CovshiftError(
+        f"layer {path!r} sees one single value in each channel, which has no variance to normalise by; "
+        "give it more images at once, or let the source statistics help with prior= above 0"
+    )

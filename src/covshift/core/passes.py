@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from covshift.core.compiled.fused import FusedPass
-from covshift.core.moments import Meter, Moments, merge
-from covshift.core.places import Place, one_value
+from covshift.core.moments import Meter, Moments, merge, one_value
+from covshift.core.places import Place
 from covshift.core.policies import Memory, Policy, Rows
 from covshift.core.ranks import over_ranks
 from covshift.support.errors import CovshiftError, is_number

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from covshift.core.hooks import Act, Hook, Shortcut
-from covshift.core.moments import Moments, widen
+from covshift.core.moments import Moments, not_finite, one_value, widen
 from covshift.support.errors import CovshiftError
 
 Patterns = str | Sequence[str] | None
@@ -31,14 +31,18 @@ class Place(ABC):
         module: the layer itself.
         only: the one moment to correct, "mean" or "var"; None for both.
         mean, var: the source statistics.
+        clean: what clean images look like there, where that was measured and is not the source; else the source.
     """
 
-    def __init__(self, path: str, module: nn.Module, only: Only, mean: Tensor, var: Tensor) -> None:
+    def __init__(
+        self, path: str, module: nn.Module, only: Only, mean: Tensor, var: Tensor, clean: Moments | None = None
+    ) -> None:
         self.path = path
         self.module = module
         self.only = only
         self.mean = mean
         self.var = var
+        self.clean = (mean, var) if clean is None else (clean.mean.to(mean), clean.var.to(var))
         self._relative: dict[str, float] = {}
 
     @property
@@ -123,29 +127,34 @@ class Place(ABC):
             )
 
     def distance(self, seen: Moments) -> float:
-        """Return how far the mean of what was seen is from the source, in standard deviations of the source."""
+        """Return how far the mean of what was seen is from that of clean images, in their standard deviations."""
         return float(self.moved(seen).sqrt())
 
     def moved(self, seen: Moments) -> Tensor:
         """Return the mean square over channels of that distance, [1], or [groups, 1] for moments of groups."""
-        return ((widen(seen.mean) - self.wide[0]).square() * self.scale).mean(-1, keepdim=True)
+        return ((widen(seen.mean) - self.wide_clean[0]).square() * self.scale).mean(-1, keepdim=True)
 
     def relative(self, name: str, variance: Tensor) -> float:
-        """Return the mean over channels of a variance, in variances of the source; computed once for each name."""
+        """Return the mean over channels of a variance, in variances of clean images; computed once for each name."""
         if name not in self._relative:
             self._relative[name] = float((variance * self.scale).mean())
         return self._relative[name]
 
     @cached_property
     def scale(self) -> Tensor:
-        """What squared differences are multiplied by to be measured in variances of the source."""
+        """What squared differences are multiplied by to be measured in variances of clean images."""
         # A channel that is constant in the source is divided by eps in the layer, and so it is here.
-        return 1 / (self.wide[1] + self.eps)
+        return 1 / (self.wide_clean[1] + self.eps)
 
     @cached_property
     def wide(self) -> tuple[Tensor, Tensor]:
         """The source statistics in double precision."""
         return widen(self.mean), widen(self.var)
+
+    @cached_property
+    def wide_clean(self) -> tuple[Tensor, Tensor]:
+        """What clean images look like in double precision."""
+        return widen(self.clean[0]), widen(self.clean[1])
 
 
 class NormLayer(Place):
@@ -159,12 +168,19 @@ class NormLayer(Place):
         anchored: whether there is an anchor.
     """
 
-    def __init__(self, path: str, module: nn.Module, only: Only = None, anchor: Moments | None = None) -> None:
+    def __init__(
+        self,
+        path: str,
+        module: nn.Module,
+        only: Only = None,
+        anchor: Moments | None = None,
+        clean: Moments | None = None,
+    ) -> None:
         self.module = module
         self.held = (self.running_mean.clone(), self.running_var.clone())
         self.anchored = anchor is not None
         mean, var = self.held if anchor is None else (anchor.mean.to(self.held[0]), anchor.var.to(self.held[1]))
-        super().__init__(path, module, only, mean, var)
+        super().__init__(path, module, only, mean, var, clean)
 
     @property
     def running_mean(self) -> Tensor:
@@ -286,21 +302,6 @@ def check_not_moved(x: Tensor, place: Place) -> None:
     """Raise a `CovshiftError` if activations are on another device than the statistics to correct them by."""
     if x.device != place.mean.device:
         raise CovshiftError("the model was moved to another device while adapted; move it first, then adapt it")
-
-
-def not_finite(path: str) -> CovshiftError:
-    """Return the error for activations that are NaN or infinite, which the place at `path` is the first to see."""
-    return CovshiftError(
-        f"the input of layer {path!r} has NaN or infinite values; check the images and the model's precision"
-    )
-
-
-def one_value(path: str) -> CovshiftError:
-    """Return the error for a place that would have to normalise a single value by itself."""
-    return CovshiftError(
-        f"layer {path!r} sees one single value in each channel, which has no variance to normalise by; "
-        "give it more images at once, or let the source statistics help with prior= above 0"
-    )
 
 
 def holds_statistics(module: nn.Module) -> bool:

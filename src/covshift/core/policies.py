@@ -113,6 +113,10 @@ class Policy:
         """The factor by which an image's weight falls with every image after it; None if all count equally."""
         return None
 
+    def settle_on(self, source: Source, model: torch.nn.Module) -> Source:
+        """Return the source to work with on a model; by default the one that was given."""
+        return source
+
     def follow(self, before: Moments | None, batch: Moments) -> Moments:
         """Return the moments to correct a layer by; by default those of the batch.
 
@@ -219,10 +223,8 @@ class Policy:
     def resume(self, state: Statistics) -> Memory:
         """Return the memory that a state describes."""
         if not self.carries:
-            raise CovshiftError(
-                f"{type(self).__name__} starts afresh with every batch; only a Stream, or a policy like it, has a "
-                "state to resume from"
-            )
+            problem = f"{type(self).__name__} starts afresh with every batch; only a Stream, or a policy like it, has a"
+            raise CovshiftError(f"{problem} state to resume from")
         if not isinstance(state, Statistics):
             raise CovshiftError(f"expected a state, as adapter.state returns it, got {type(state).__name__}")
         return Memory({path: moments for path, moments in state.items() if moments.count}, state.notes)

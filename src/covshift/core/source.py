@@ -40,6 +40,7 @@ class Source:
         digest: the SHA-256 of the model that it was measured on, which is the only one that it fits.
         classes: what classes do to the activations, for `Live`; None if the model gives no classes.
         measured: whether it was measured; if not, it is what the model's normalisation layers hold.
+        clean: what clean images look like, by path, where that was measured and is not what is corrected to.
         derived: what a policy has made of all this, by the paths of places, to be used again.
 
     >>> net = nn.Sequential(nn.Conv2d(3, 8, 3), nn.GroupNorm(2, 8)).eval()
@@ -57,6 +58,7 @@ class Source:
         measured: bool,
         classes: Classes | None = None,
         spread_std: Mapping[str, Tensor] | None = None,
+        clean: Mapping[str, Moments] | None = None,
     ) -> None:
         check_kind(statistics, Statistics, "statistics", "Statistics")
         spread_std = {} if spread_std is None else spread_std
@@ -69,6 +71,7 @@ class Source:
         self.spread_std = dict(spread_std)
         self.digest = digest
         self.measured = measured
+        self.clean = clean
         self.derived: dict[tuple[str, ...], Any] = {}
 
     @classmethod

@@ -12,8 +12,8 @@ from covshift.core.calling import call_model, check_loader
 from covshift.core.finding import find_layers
 from covshift.core.hooks import check_not_compiled
 from covshift.core.identity import fingerprint
-from covshift.core.moments import widen
-from covshift.core.places import Patterns, Place, not_finite
+from covshift.core.moments import not_finite, widen
+from covshift.core.places import Patterns, Place
 from covshift.core.statistics import Statistics
 from covshift.core.wrappers import AnyModel, unwrap
 from covshift.support.checks import check_kind

@@ -32,7 +32,8 @@ class Slot(NamedTuple):
         number: the number of the place.
         start: where its channels begin in a `Table`.
         channels: their number.
-        source: its source statistics and those that its layer holds, [4, channels], in the type of the layer.
+        source: its source statistics, those that its layer holds, and those of clean images, [6, channels], in the
+            type of the layer.
         dtype: that type.
         buffers: the buffers of the layer; None for an output.
         eps: the number that is added to variances.
@@ -246,7 +247,7 @@ def slot_of(place: Place, layout: Layout, classes: Classes | None) -> Slot | Non
         layer = _affine(place) if is_plain(place.module) else layer
         if any(not buffer.is_contiguous() or buffer.dtype is not mean.dtype for buffer in buffers):
             return None
-    source = torch.stack([mean, place.var.to(mean), *(each.to(mean) for each in held)]).numpy()
+    source = torch.stack([each.to(mean) for each in (mean, place.var, *held, *place.clean)]).numpy()
     known = classes is not None and place.path in classes.slopes
     number, start = layout.numbers[place.path], layout.columns[place.path].start
     return Slot(number, start, len(mean), source, mean.dtype, buffers, place.eps, kind, _ONLY[place.only], known, layer)

@@ -56,7 +56,8 @@ def correct(
         rows: the number of rows of each stream.
         sides: the number of positions from top to bottom and from left to right.
         last: whether the channels are the last dimension in memory; else they are the second.
-        source: the mean and variance of the source and, with an anchor, those that the layer holds; [4, channels].
+        source: the means and variances of the source, those that the layer holds, and those of clean images;
+            [6, channels].
         held: the addresses of the layer's buffers, which are written for a single stream; 0 for an output.
         layer: the scale and the shift by which the layer goes on, to be done as well, [2, channels]; empty for none.
         met: the moments of all places in this pass, [streams, 2, channels of all places], to write to.
@@ -88,8 +89,8 @@ def correct(
             share = _count(counts, i, place, fades[i])
             mean, var = _merge(before[i], after[i], start, mean, var, share)
         if classes.shape[0] > 0:
-            mean, var = _without_classes(source, mean, var, classes[i, :, here], eps, least)
-        weight = _weigh(source, mean, noise, most, chance, own, eps)
+            mean, var = _without_classes(source[4:], mean, var, classes[i, :, here], eps, least)
+        weight = _weigh(source, mean, var, noise, most, chance, own, eps)
         finite = True
         for c in range(channels):
             finite &= np.isfinite(source.dtype.type(var[c]))
@@ -184,21 +185,47 @@ def _without_classes(
     return new_mean, new_var
 
 
+@kernel
+def _weigh(
+    source: Array, mean: Array, var: Array, noise: Array, most: float, chance: float, own: float, eps: float
+) -> float:
+    """Return `most` of the share of how far a place has moved that chance does not explain; see `Rule`."""
+    if own > 0.0:
+        moved, expected = _moved(source[4:], mean, noise, eps)
+        expected *= own
+    elif chance > 0.0:
+        moved, expected = _changed(source, mean, var, eps), chance
+    else:
+        return most
+    share = 1.0 - expected / max(moved, np.finfo(np.float64).tiny)
+    return most * share if share > 0.0 else 0.0
+
+
 @summing_kernel
-def _weigh(source: Array, mean: Array, noise: Array, most: float, chance: float, own: float, eps: float) -> float:
-    """Return `most` of the share of how far the mean has moved that chance does not explain."""
-    channels = len(mean)
+def _moved(clean: Array, mean: Array, noise: Array, eps: float) -> tuple[float, float]:
+    """Return how far means are from those of clean images, and a variance, in their variances."""
     moved, random = 0.0, 0.0
-    for c in range(channels):
-        scale = 1.0 / (np.float64(source[1, c]) + eps)
-        apart = mean[c] - np.float64(source[0, c])
+    for c in range(len(mean)):
+        scale = 1.0 / (np.float64(clean[1, c]) + eps)
+        apart = mean[c] - np.float64(clean[0, c])
         moved += apart * apart * scale
         random += noise[c] * scale
-    expected = chance + own * random / channels if own > 0.0 else chance
-    if expected == 0.0:
-        return most
-    share = 1.0 - expected / max(moved / channels, np.finfo(np.float64).tiny)
-    return most * share if share > 0.0 else 0.0
+    return moved / len(mean), random / len(mean)
+
+
+@summing_kernel
+def _changed(source: Array, mean: Array, var: Array, eps: float) -> float:
+    """Return how far means and standard deviations are from those of clean images, as `auto.changed` does."""
+    channels, length, along, apart = len(mean), 0.0, 0.0, 0.0
+    for c in range(channels):
+        clean, scale = np.float64(source[4, c]), 1.0 / (np.float64(source[5, c]) + eps)
+        way, widening = np.float64(source[0, c]) - clean, np.sqrt((np.float64(source[1, c]) + eps) * scale) - 1.0
+        off, stretch = mean[c] - clean, np.sqrt((var[c] + eps) * scale) - 1.0
+        length += way * way * scale + widening * widening
+        along += off * way * scale + stretch * widening
+        apart += off * off * scale + stretch * stretch
+    share = min(1.0, max(0.0, along / length)) if length > 0.0 else 0.0
+    return max(0.0, apart - share * (2.0 * along - share * length)) / channels
 
 
 @kernel

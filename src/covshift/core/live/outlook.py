@@ -63,7 +63,7 @@ class Outlook(NamedTuple):
             classes: what classes do.
         """
         slopes = classes.slopes[place.path]
-        mean, var = place.wide
+        mean, var = place.wide_clean
         class_mean = mean + self.remembered @ slopes.mean
         class_var = var + mean.square() + self.remembered @ slopes.second - class_mean.square()
         # The shift may have shrunk or stretched what classes do.

@@ -22,6 +22,7 @@ from covshift.core.policies import Memory, Numbers, Policy, Rows
 from covshift.core.seen import Seen, images_in, joined, paths_of
 from covshift.core.source import Source
 from covshift.core.statistics import Statistics, check_prior
+from covshift.core.toward import toward_training
 from covshift.support.checks import check_flags
 from covshift.support.errors import CovshiftError, is_number
 
@@ -39,7 +40,8 @@ class Live(Policy):
 
     Args:
         memory: the number of images that are remembered.
-        prior: N, how many images the source statistics count for in addition (Eq. 3).
+        prior: N, how many images the source statistics count for in addition (Eq. 3). A layer is corrected to its
+            training statistics where these are as good as those of N clean images, else to the measured ones.
         sync: whether ranks of `torch.distributed` pool what they see; their classes stay apart.
 
     >>> import torch
@@ -71,6 +73,10 @@ class Live(Policy):
     def decay(self) -> float:
         """The factor by which an image's weight falls with every image after it."""
         return 1 - 1 / self.memory
+
+    def settle_on(self, source: Source, model: torch.nn.Module) -> Source:
+        """Return the source, corrected to the training statistics where these are as good as `prior` clean images."""
+        return toward_training(source, model, self.prior)
 
     def follow(self, before: Moments | None, batch: Moments) -> Moments:
         """Return the moments of the last images."""
@@ -104,7 +110,7 @@ class Live(Policy):
         return self.rule(place, seen.images, rows.images, rows.memory).weigh(place, seen, rows.x, rows.images)
 
     def rule(self, place: Place, images: float, now: int, memory: Memory) -> Rule:
-        """Return how far clean images of these classes would have moved the mean, and how much to trust the rest."""
+        """Return how far clean images of these classes would have moved a place, and how much to trust the rest."""
         return Rule(*(np.asarray(each).item() for each in self._rule([place], images, [now], [memory])))
 
     def rules(
@@ -124,7 +130,7 @@ class Live(Policy):
         none = np.zeros(1)
         if source is None or not source.measured:
             return MOST * weight, none, DOUBT * np.array(now)[:, None] / images
-        spread, known = self._spreads(places, source)
+        spread, known, factor = self._spreads(places, source)
         few = 1 / images + 1 / source.statistics.images  # both the stream and the source are of some images
         if classes is None:
             return weight, DOUBT * spread * few, none
@@ -133,22 +139,29 @@ class Live(Policy):
         for row, outlook, memory in zip(unsure, outlooks, memories, strict=True):
             for i, place in enumerate(places if outlook.spread else ()):
                 if place.path in classes.slopes and place.path in memory.seen:
-                    row[i] = classes.readers[place.path].unknown(place.scale, outlook.spread, outlook.chance)
+                    unread = classes.readers[place.path].unknown(place.scale, outlook.spread, outlook.chance)
+                    row[i] = unread * factor[i]
         shares = np.array([[each.share] for each in outlooks])
         return weight, DOUBT * known * few + unsure * shares**2, none
 
-    def _spreads(self, places: Sequence[Place], source: Source) -> tuple[Numbers, Numbers]:
-        """Return the variance of the mean of one clean image at each place, and that of one whose class is known."""
+    def _spreads(self, places: Sequence[Place], source: Source) -> tuple[Numbers, Numbers, Numbers]:
+        """Return how far one clean image at each place is from the source, one whose class is known, and a factor.
+
+        Counted are its mean and standard deviation. The factor is by how much both are more than the mean alone;
+        classes are taken to explain the same share of both.
+        """
         slopes = {} if source.classes is None else source.classes.slopes
         name = tuple(place.path for place in places)
         if name not in source.derived:
-            spread = [place.relative("spread", source.spread[place.path]) for place in places]
-            known = [
+            means = np.array([place.relative("spread", source.spread[place.path]) for place in places])
+            deviations = np.array([place.relative("spread of std", source.spread_std[place.path]) for place in places])
+            left = [
                 place.relative("unexplained", slopes[place.path].unexplained) if place.path in slopes else each
-                for place, each in zip(places, spread, strict=True)
+                for place, each in zip(places, means, strict=True)
             ]
-            source.derived[name] = np.array(spread), np.array(known)
-        found: tuple[Numbers, Numbers] = source.derived[name]
+            factor = 1 + np.divide(deviations, means, out=np.zeros_like(means), where=means > 0)
+            source.derived[name] = means + deviations, np.array(left) * factor, factor
+        found: tuple[Numbers, Numbers, Numbers] = source.derived[name]
         return found
 
     def _outlook(self, memory: Memory, now: int) -> Outlook:
