@@ -43,7 +43,7 @@ def off(calibration: Answers, target: Answers, rows: tuple[NDArray[np.intp], NDA
     """How far a line through calibration is off on each condition of the target, [conditions]."""
     slope, intercept = np.polyfit(*calibration.drawn(rows[0]), 1)
     beliefs, errors = target.drawn(rows[1])
-    return np.clip(slope * beliefs + intercept, 0, 1) - errors
+    return np.asarray(np.clip(slope * beliefs + intercept, 0, 1) - errors)
 
 
 def report(name: str, calibration: Answers, target: Answers) -> None:
@@ -79,11 +79,11 @@ def main() -> None:
     assert predictor.knowledge is not None
     beliefs, temperature = predictor.knowledge.beliefs, predictor._scale.temperature
     answers: dict[str, list[Answers]] = {"plain": [], "adapted": []}
-    for part, kind, seed in ((FIT, "holdout", 0), (TESTED, "test", 7)):
+    for part, tested, seed in ((FIT, names("holdout"), 0), (TESTED, names("test"), 7)):
         some, truth = images[part][:IMAGES], labels[part][:IMAGES]
         seen = [
             observe(model.module, Batches(covshift.corrupt(some, name, severity, seed=seed), model.preprocess, 100))
-            for name in names(kind)
+            for name in tested
             for severity in SEVERITIES
         ]
         for which in ("plain", "adapted"):

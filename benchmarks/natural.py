@@ -35,7 +35,12 @@ def grey(image: Picture) -> Picture:
 
 def rgb(image: Any) -> Picture:
     """A picture of one channel as one of three."""
-    return np.repeat(np.clip(image, 0, 255).astype(np.uint8)[..., None], 3, -1)
+    return np.repeat(levels(image)[..., None], 3, -1)
+
+
+def levels(values: Any) -> Picture:
+    """Values as levels from 0 to 255."""
+    return np.asarray(np.clip(values, 0, 255), np.uint8)
 
 
 def grid(image: Picture) -> tuple[Any, Any]:
@@ -55,7 +60,7 @@ def remap(image: Picture, rows: Any, columns: Any) -> Picture:
 
 def edges(image: Picture) -> Picture:
     """The strong edges of an image by Canny's method."""
-    big = cv2.resize(image, None, fx=4, fy=4, interpolation=cv2.INTER_CUBIC)
+    big = np.asarray(cv2.resize(image, None, fx=4, fy=4, interpolation=cv2.INTER_CUBIC), np.uint8)
     drawn = cv2.Canny(cv2.GaussianBlur(grey(big), (0, 0), 3), 30, 80)
     return np.asarray(cv2.resize(drawn, image.shape[1::-1], interpolation=cv2.INTER_AREA))
 
@@ -147,7 +152,7 @@ def other_hues(image: Picture, rng: Any) -> Picture:
 
 def night(image: Picture, rng: Any) -> Picture:
     """Dark, blue and noisy."""
-    return np.clip(image * np.array([0.2, 0.25, 0.4]) + rng.normal(0, 8, image.shape), 0, 255).astype(np.uint8)
+    return levels(image * np.array([0.2, 0.25, 0.4]) + rng.normal(0, 8, image.shape))
 
 
 def mosaic(image: Picture, rng: Any) -> Picture:
@@ -197,7 +202,7 @@ def watercolour(image: Picture, rng: Any) -> Picture:
     """Flat, pale colours on rough paper."""
     flat = cv2.medianBlur(image, 5).astype(np.float32)
     paper = cv2.GaussianBlur(rng.normal(0, 25, image.shape[:2]).astype(np.float32), (0, 0), 0.8)[..., None]
-    return np.clip(0.65 * flat + 85 + paper, 0, 255).astype(np.uint8)
+    return levels(0.65 * flat + 85 + paper)
 
 
 def fisheye(image: Picture, rng: Any) -> Picture:
@@ -212,7 +217,7 @@ def fisheye(image: Picture, rng: Any) -> Picture:
 def underwater(image: Picture, rng: Any) -> Picture:
     """Blue and green haze, denser towards the ground."""
     depth = np.linspace(0.3, 0.7, image.shape[0])[:, None, None]
-    return ((1 - depth) * image * [0.6, 1.0, 1.0] + depth * np.array([10, 110, 130])).astype(np.uint8)
+    return levels((1 - depth) * image * [0.6, 1.0, 1.0] + depth * np.array([10, 110, 130]))
 
 
 def old_photograph(image: Picture, rng: Any) -> Picture:
@@ -223,7 +228,7 @@ def old_photograph(image: Picture, rng: Any) -> Picture:
     made = grey(image)[..., None] * np.array([1.0, 0.85, 0.65]) * dark[..., None] + rng.normal(0, 10, image.shape)
     for column in rng.integers(0, image.shape[1], 2):
         made[:, column] += 70
-    return np.clip(made, 0, 255).astype(np.uint8)
+    return levels(made)
 
 
 def mirrored(image: Picture, rng: Any) -> Picture:
@@ -246,7 +251,7 @@ def rain(image: Picture, rng: Any) -> Picture:
     drops = np.zeros(image.shape[:2], np.float32)
     for top, left in rng.integers(0, image.shape[0], (18, 2)).tolist():
         cv2.line(drops, (left, top), (left + 2, top + 7), 110.0, 1, cv2.LINE_AA)
-    return np.clip(0.7 * image + 30 + drops[..., None], 0, 255).astype(np.uint8)
+    return levels(0.7 * image + 30 + drops[..., None])
 
 
 def stitched(image: Picture, rng: Any) -> Picture:
@@ -264,7 +269,7 @@ def glare(image: Picture, rng: Any) -> Picture:
     rows, columns = grid(image)
     y, x = rng.uniform(0, image.shape[0], 2)
     light = 330 * np.exp(-np.hypot(rows - y, columns - x) / (0.3 * image.shape[0]))
-    return np.clip(image + light[..., None], 0, 255).astype(np.uint8)
+    return levels(image + light[..., None])
 
 
 def shadow(image: Picture, rng: Any) -> Picture:
@@ -283,7 +288,7 @@ def fringes(image: Picture, rng: Any) -> Picture:
 def x_ray(image: Picture, rng: Any) -> Picture:
     """A pale blue negative."""
     value = 255 - cv2.GaussianBlur(grey(image), (0, 0), 0.7).astype(np.float32)
-    return np.clip((value[..., None] - 60) * np.array([0.9, 1.1, 1.4]), 0, 255).astype(np.uint8)
+    return levels((value[..., None] - 60) * np.array([0.9, 1.1, 1.4]))
 
 
 def captioned(image: Picture, rng: Any) -> Picture:
@@ -305,7 +310,7 @@ def fenced(image: Picture, rng: Any) -> Picture:
 def pop_art(image: Picture, rng: Any) -> Picture:
     """Three loud colours by brightness."""
     colours = rng.integers(0, 256, (3, 3))
-    return colours[np.digitize(grey(image), np.quantile(grey(image), [0.33, 0.67]))].astype(np.uint8)
+    return levels(colours[np.digitize(grey(image), np.quantile(grey(image), [0.33, 0.67]))])
 
 
 SHIFTS: dict[str, tuple[Callable[[Picture, Any], Picture], ...]] = {
