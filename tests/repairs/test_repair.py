@@ -343,6 +343,14 @@ def test_chance_makes_no_repair():
     assert repairs.judge(*seen(plain, adapted)).word == "repair"
 
 
+def test_even_answers_that_get_surer_are_repaired():
+    """Where the models disagree both are as sure; where they agree, one of them is surer."""
+    for change, word in ((1.5, "repair"), (0.7, "nothing to repair")):
+        adapted = 3 * change * ALL
+        adapted[:10] = 3 * OTHER[:10]
+        assert repairs.judge(*seen(3 * ALL, adapted)).word == word
+
+
 def test_all_layers_are_not_adapted_against_a_forecast():
     looks = seen(3 * ALL, 4 * OTHER)
     assert repairs.judge(*looks, forecast(0.3, 0.2), clean=0.1).word == "repair"

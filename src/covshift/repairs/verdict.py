@@ -78,6 +78,11 @@ class Gain(NamedTuple):
         """Whether the error falls by more than a standard error."""
         return self.fall > self.uncertainty
 
+    @property
+    def possible(self) -> bool:
+        """Whether it does not rise by more than a standard error."""
+        return self.fall >= -self.uncertainty
+
 
 def believed_gain(before: Tensor, after: Tensor) -> Gain:
     """Return by how much the error falls from one model to another, if both are believed alike.
@@ -95,8 +100,12 @@ def believed_gain(before: Tensor, after: Tensor) -> Gain:
     """
     beliefs = (before.double().softmax(1) + after.double().softmax(1)) / 2
     old, new = (beliefs.gather(1, logits.argmax(1, keepdim=True)) for logits in (before, after))
-    falls = new - old
-    return Gain(falls.mean().item(), falls.std().item() / math.sqrt(len(falls)))
+    return _mean_gain(new - old)
+
+
+def _mean_gain(each: Tensor) -> Gain:
+    """Return the mean of the gains of each image, with its standard error."""
+    return Gain(each.mean().item(), each.std().item() / math.sqrt(len(each)))
 
 
 def judge(
@@ -115,7 +124,8 @@ def judge(
     that adapting these alone undoes much of a shift, and leaves few classes few. Where the answers are then uneven,
     going further has to be believed in, too; where they are even, it is left out only if it is believed to do harm.
     And where they are even, but those of the model as it is are of few classes, a shift has confused that one, and it
-    is not believed.
+    is not believed. Even answers that get surer by adapting all layers speak for a shift, too: without one they get
+    less sure. Then it is enough that the error is not believed to rise.
 
     Args:
         seen: the answers of the model as it is and adapted, without labels.
@@ -138,10 +148,13 @@ def judge(
     in_part = further.fall < -further.uncertainty if even else not further.sure
     after = half if in_part else seen.adapted
     gain, changed = believed_gain(seen.plain, after), _changed(seen.plain, after)
-    reason = f"adapting changes {changed:.1%} of the answers, and {_in_words(gain)}{_predicted(forecast, clean)}"
     sure = forecast if forecast is not None and forecast.sure else None
     high = sure is not None and sure.plain.error > clean + max(_chance(clean, len(half)), _USUAL)
-    if changed >= _CHANGED and _is_right(gain, confused, None if in_part else sure, high):
+    surer = even and not in_part and _is_surer(seen)
+    words = f"{_in_words(gain)}{', and answers get surer' if surer else ''}{_predicted(forecast, clean)}"
+    reason = f"adapting changes {changed:.1%} of the answers, and {words}"
+    believed = gain.sure or confused or (surer and gain.possible)
+    if changed >= _CHANGED and _is_right(gain, believed, None if in_part else sure, high):
         layers = "only the first half of the layers is adapted, " if in_part else ""
         return Verdict("repair", f"the images have moved by {seen.distance.average:.2f}, {layers}{reason}", in_part)
     if not even or (forecast is not None and forecast.classes is not None and forecast.classes.skewed):
@@ -151,20 +164,25 @@ def judge(
     return Verdict("cannot help" if high else "nothing to repair", reason, in_part)
 
 
-def _is_right(gain: Gain, confused: bool, forecast: Forecast | None, high: bool) -> bool:
+def _is_right(gain: Gain, believed: bool, forecast: Forecast | None, high: bool) -> bool:
     """Return whether the error can be expected to fall.
 
     Args:
         gain: what the models believe.
-        confused: whether the model as it is gives few answers only, so that what it believes does not count.
+        believed: whether their answers speak for a repair.
         forecast: the errors that are predicted for the same models; None where they cannot be relied on.
         high: whether the predicted error exceeds that on clean images.
     """
-    believed = gain.sure or confused
     if forecast is None:
         return believed
     fall = forecast.plain.error - forecast.adapted.error
     return fall > 0 if believed else high and fall > _WORTH and gain.fall > 0
+
+
+def _is_surer(seen: Observation) -> bool:
+    """Return whether the adapted model is surer of its answers by more than a standard error."""
+    plain, adapted = (logits.double().softmax(1).amax(1) for logits in (seen.plain, seen.adapted))
+    return _mean_gain(adapted - plain).sure
 
 
 def _in_words(gain: Gain) -> str:
