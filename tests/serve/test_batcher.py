@@ -83,12 +83,13 @@ def test_a_full_pass_is_made_while_another_one_runs_and_what_is_left_waits_for_m
         await asyncio.to_thread(begun.wait, 60)
         answers += [asyncio.ensure_future(batcher.submit(job(name))) for name in "ca"]
         await asyncio.sleep(0.05)
-        assert batcher.waiting == 1, "a pass of two waits in the thread"
+        assert batcher.waiting == 3, "a pass of two waits in the thread, and an image for more"
         answers.append(asyncio.ensure_future(batcher.submit(job("d"))))
         await asyncio.sleep(0.05)
         go_on.set()
         assert "".join(await asyncio.gather(*answers)) == "abacad"
         assert passes == ["ab", "ac", "ad"]
+        assert batcher.waiting == 0
         await batcher.stop()
 
     asyncio.run(asyncio.wait_for(scenario(), 60))

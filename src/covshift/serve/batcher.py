@@ -55,7 +55,7 @@ class Batcher(Generic[Result]):
     ) -> None:
         self._run, self._size, self._delay, self._queue = run, size, delay, queue
         self._jobs: deque[Job[Result]] = deque()
-        self._waiting = self._passes = 0
+        self._queued = self._ready = self._passes = 0
         self._changed = asyncio.Event()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="covshift-model")
         self._task: asyncio.Task[None] | None = None
@@ -63,8 +63,8 @@ class Batcher(Generic[Result]):
 
     @property
     def waiting(self) -> int:
-        """The number of images that wait."""
-        return self._waiting
+        """The number of images that wait, with those of a pass that waits for the one before it to end."""
+        return self._queued + self._ready
 
     def start(self) -> None:
         """Begin to run jobs."""
@@ -87,12 +87,12 @@ class Batcher(Generic[Result]):
         images = len(job.images)
         if self._stopping:
             raise Busy("the server is shutting down; try again later")
-        if self._waiting + images > self._queue and self._waiting:
-            raise Busy(f"{self._waiting} images are waiting already; try again later")
+        if self.waiting + images > self._queue and self.waiting:
+            raise Busy(f"{self.waiting} images are waiting already; try again later")
         self._jobs.append(job)
-        self._waiting += images
+        self._queued += images
         # Jobs in between need not wake the loop, which waits for the first one, and then for the pass to be full.
-        if len(self._jobs) == 1 or self._waiting - images < self._size <= self._waiting:
+        if len(self._jobs) == 1 or self._queued - images < self._size <= self._queued:
             self._changed.set()
         return await job.future
 
@@ -114,11 +114,13 @@ class Batcher(Generic[Result]):
         """
         if not self._jobs or self._passes > 1:
             return None
-        if self._waiting >= self._size:
+        if self._queued >= self._size:
             return 0.0
         return None if self._passes else self._jobs[0].arrived + self._delay - time.perf_counter()
 
     def _begin(self, jobs: list[Job[Result]]) -> None:
+        if self._passes:
+            self._ready = sum(len(job.images) for job in jobs)
         self._passes += 1
         running = asyncio.get_running_loop().run_in_executor(self._thread, self._run_now, jobs)
         running.add_done_callback(partial(self._end, jobs))
@@ -132,6 +134,7 @@ class Batcher(Generic[Result]):
     def _end(self, jobs: list[Job[Result]], done: "asyncio.Future[Sequence[Result | Exception]]") -> None:
         """Hand the outcomes of a pass to those who wait for them."""
         self._passes -= 1
+        self._ready = 0  # that pass, if there is one, runs now
         self._changed.set()
         error = done.exception()
         outcomes = done.result() if error is None else [error] * len(jobs)
@@ -159,5 +162,5 @@ class Batcher(Generic[Result]):
                 left.append(job)
             passed.add(job.camera)  # what comes later of this camera must not overtake it
         self._jobs = left
-        self._waiting -= images
+        self._queued -= images
         return list(taken.values())
