@@ -3,6 +3,8 @@
 import asyncio
 import copy
 import random
+import subprocess
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -233,3 +235,39 @@ def test_removing_while_others_wait():
     assert all(torch.equal(each, one) or torch.equal(each, other) for each, one, other in either)
     assert all(torch.equal(before[name], tensor) for name, tensor in model.state_dict().items())
     assert Statistics.of(model).images == 0
+
+
+LOOKING_WHILE_GARBAGE_IS_COLLECTED = """
+import gc, sys, threading
+from covshift.core.turns import _tops
+
+class Cycle:
+    def __init__(self):
+        self.me = self
+    def __del__(self):
+        for _ in range(20):
+            str(self)
+
+def look(depth):
+    lists = [[] for _ in range(depth)]
+    return _tops()
+
+def run():
+    for number in range(4000):
+        Cycle()
+        look(number % 7)
+
+sys.setswitchinterval(1e-6)
+gc.set_threshold(5)
+threads = [threading.Thread(target=run) for _ in range(3)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+assert gc.isenabled()
+"""
+
+
+def test_threads_that_look_at_each_other_do_not_stop_python_for_ever():
+    """As `sys._current_frames` did in the Python of many distributions; so in an interpreter of its own."""
+    subprocess.run([sys.executable, "-c", LOOKING_WHILE_GARBAGE_IS_COLLECTED], check=True, timeout=120)

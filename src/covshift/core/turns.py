@@ -1,5 +1,6 @@
 """Threads that share a model take turns: one forward pass at a time writes and reads its statistics."""
 
+import gc
 import sys
 import threading
 import time
@@ -14,6 +15,7 @@ from covshift.core.uncompiled import leave_uncompiled
 from covshift.support.errors import CovshiftError
 
 _PATIENCE = 0.2  # seconds between two checks on the thread that has the turn
+_LOOKING = threading.RLock()
 
 
 class Turns:
@@ -82,7 +84,7 @@ class Turns:
     def drain(self, modules: Iterable[nn.Module]) -> None:
         """Wait until no other thread is inside a call of `modules` that began before they had their hooks."""
         hooked = {id(module) for module in modules}
-        while any(self._calls(top, hooked) for thread, top in sys._current_frames().items() if thread != get_ident()):
+        while any(self._calls(top, hooked) for thread, top in _tops().items() if thread != get_ident()):
             time.sleep(1e-4)
 
     def _calls(self, frame: FrameType | None, modules: set[int]) -> bool:
@@ -122,9 +124,24 @@ class Turns:
                 )
 
 
+def _tops() -> dict[int, FrameType]:
+    """Return the innermost frame of each thread.
+
+    Python up to 3.11.8 and 3.12.2 stops for ever if garbage is collected meanwhile, and another thread asks, too.
+    """
+    with _LOOKING:
+        collecting = gc.isenabled()
+        try:
+            gc.disable()
+            return sys._current_frames()
+        finally:
+            if collecting:
+                gc.enable()
+
+
 def _runs(thread: int, frame: FrameType | None) -> bool:
     """Return whether a thread is alive and, unless `frame` is None, still in the call of that frame."""
-    current = sys._current_frames().get(thread)
+    current = _tops().get(thread)
     if frame is None:
         return current is not None
     while current is not None and current is not frame:
@@ -134,7 +151,7 @@ def _runs(thread: int, frame: FrameType | None) -> bool:
 
 def _waits_for_a_thread(thread: int | None) -> tuple[int, int] | None:
     """Return where a thread waits in `threading`, as a value that stays the same while it does; None if it runs."""
-    frame = None if thread is None else sys._current_frames().get(thread)
+    frame = None if thread is None else _tops().get(thread)
     if frame is None or frame.f_globals.get("__name__") != "threading":
         return None
     return id(frame), frame.f_lasti
