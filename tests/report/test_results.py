@@ -6,12 +6,13 @@ from runpy import run_path
 
 import pytest
 
-from covshift.bench.methods import FULL, NONE, SCENARIOS
+from covshift.bench.methods import FULL, NONE, PARTIAL, SCENARIOS
 from covshift.bench.suite import read_runs, run_folders
 from covshift.bench.summary import table
-from covshift.data.condition import SEQUENCE
+from covshift.data.condition import CLEAN, SEQUENCE
 from covshift.report.build import written_readme
 from covshift.report.gather import gather
+from covshift.report.sections.orders import compared
 
 RESULTS = Path(__file__).parents[2] / "results"
 README = (RESULTS.parent / "README.md").read_text()
@@ -25,11 +26,20 @@ ANCHORED = {
     "ConvNeXt, LayerNorm": "convnext",
 }
 
+IN_ANY_ORDER = {
+    "as it is": NONE,
+    "partial adaptation (n = 8)": PARTIAL,
+    "TENT, by gradients": "tent:n=64",
+    "TBR": "tbr:n=64",
+    "LAME": "lame:n=64",
+    "`Live`, image by image": "live:n=1,memory=200,anchored",
+}
+
 
 def errors_in(text: str) -> list[list[str]]:
     """The cells of the lines of tables with errors."""
-    lines = [line.replace("*", "").strip("|") for line in text.splitlines() if " % |" in line]
-    return [[cell.strip() for cell in line.split("|")] for line in lines]
+    lines = [line for line in text.replace("*", "").splitlines() if " % |" in line]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
 
 
 @pytest.mark.skipif(not (RESULTS / "README.md").exists(), reason="there are no results yet")
@@ -57,13 +67,37 @@ def test_the_first_table_is_what_the_rows_say():
 
 
 def test_the_table_of_any_network_is_what_the_rows_say():
-    written = {label: cells for label, *cells in errors_in(README.partition("## Any network")[2])}
+    text = README.partition("## Any network")[2].partition("## A stream")[0]
+    written = {label: cells for label, *cells in errors_in(text)}
     assert written.keys() == ANCHORED.keys()
     for label, name in ANCHORED.items():
         result = gather([RESULTS / name]).results[0]
         clean = [result.rate(method) for method in (NONE, "full:anchored")]
         rates = [*clean, *(result.mean(method) for method in (NONE, FULL, "full:anchored"))]
         assert written[label] == ["cannot" if rate is None else f"{100 * rate.value:.1f} %" for rate in rates]
+
+
+def test_the_table_of_a_stream_in_any_order_is_what_the_rows_say():
+    text = README.partition("## A stream, in any order")[2].partition("\n## ")[0]
+    runs = {folder.name: gather([folder]).results[0] for folder in run_folders(RESULTS / "methods")}
+    orders = [runs[f"resnet20-{order}"] for order in ("shuffled", "dirichlet", "label")]
+    written = {label: cells for label, *cells in errors_in(text)}
+    assert written.keys() == IN_ANY_ORDER.keys()
+    for label, method in IN_ANY_ORDER.items():
+        worst = "" if method == NONE else f"{worst_change(orders, method):+.1f}"
+        assert written[label] == [*(f"{100 * result.mean(method).value:.1f} %" for result in orders), worst]
+
+    live = IN_ANY_ORDER["`Live`, image by image"]
+    words = re.findall(r"([\d.]+) (?:points|%)", text.rpartition("|\n")[2])
+    worst = max(worst_change(runs.values(), method) for method in (live, live.replace("n=1", "n=16")))
+    clean = [100 * runs["resnet20-label"].rate(method, CLEAN).value for method in ("lame:n=64", live)]
+    mixed = [100 * runs["resnet20-mixed"].rate(method, SEQUENCE).value for method in ("tent:n=64", live, NONE)]
+    assert words == [f"{worst:.2f}", *(f"{number:.1f}" for number in (*clean, *mixed))]
+
+
+def worst_change(results, method: str) -> float:
+    """By how many points a method is furthest above the model as it is."""
+    return 100 * max(cell.change for cell in compared(list(results), method))
 
 
 def test_the_words_about_the_first_picture_are_what_the_rows_say():
