@@ -39,8 +39,8 @@ that those of some do, "not seen here" that what there is may be chance.
 BEYOND = """## Beyond the paper
 
 What the paper does not claim: networks that are corrected to [a measured source](howto/anchors.md), here of 500 clean,
-unlabelled images that are not tested on, and streams. Intervals are of paired differences, on the same images: 2,000 for
-the networks, 1,000 or 400 for the streams.
+unlabelled images that are not tested on, and streams. Intervals are of paired differences, on the same images: 2,000
+for the networks, 1,000 or 400 for the streams.
 """
 
 NEEDS_DATA = {
