@@ -164,7 +164,8 @@ def jpeg(image: Array, quality: int) -> Array:
 
 @lru_cache
 def divisors(quality: int) -> tuple[Array, Array]:
-    """Return the tables of luma and chroma that a JPEG of this quality divides by: the standard's, scaled."""
+    """Return the tables of luma and chroma that a JPEG of this quality divides by, column by column."""
     scale = 5000 // quality if quality < 50 else 200 - 2 * quality
-    luma, chroma = (((table * scale + 50) // 100).clip(1, 255).astype(np.int32) for table in (LUMA, CHROMA))
+    tables = (table.reshape(8, 8).T.ravel() for table in (LUMA, CHROMA))
+    luma, chroma = (((table * scale + 50) // 100).clip(1, 255).astype(np.int32) for table in tables)
     return luma, chroma
