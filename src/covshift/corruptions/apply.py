@@ -1,7 +1,6 @@
 """`corrupt()`: everything about a corruption that is not the corruption itself."""
 
 from collections.abc import Hashable, Iterable
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numpy as np
@@ -14,6 +13,7 @@ from covshift.support.arrays import Array
 from covshift.support.device import cores
 from covshift.support.errors import CovshiftError, is_number
 from covshift.support.images import SMALLEST, check_quality
+from covshift.support.threads import in_pieces
 
 if TYPE_CHECKING:
     import torch
@@ -98,13 +98,7 @@ def corrupt(
     # On small images threads wait for the interpreter more than they work.
     default = cores() if batch.shape[1] * batch.shape[2] >= 80 * 80 else 1
     count = 1 if rng is not None else min(threads or default, len(batch))
-    if count <= 1:
-        work(0, len(batch))
-    else:
-        # A few shares for each thread: the last ones even out what the first ones took too long for.
-        edges = np.linspace(0, len(batch), min(4 * count, len(batch)) + 1).astype(int).tolist()
-        with ThreadPoolExecutor(count) as pool:
-            list(pool.map(work, edges[:-1], edges[1:]))
+    in_pieces(work, len(batch), 1 if count <= 1 else 4 * count, count)
     restored: ImagesT = restore(out)
     return restored
 
