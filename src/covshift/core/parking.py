@@ -63,14 +63,15 @@ class Parking(TorchDispatchMode):
         self, func: Any, types: object, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         """Run an operator; bring back what it needs, and note what it makes."""
-        kwargs = kwargs or {}
-        given = {storage._cdata for storage in _storages((*args, *kwargs.values()))}
-        for address in given & self._on_disk.keys():
-            # Something that one pass made is used by another, such as a cached grid.
-            self._read_back(self._on_disk[address])
-        out = func(*args, **kwargs)
+        values = (*args, *kwargs.values()) if kwargs else args
+        if self._on_disk:
+            for address in _addresses(values) & self._on_disk.keys():
+                # Something that one pass made is used by another, such as a cached grid.
+                self._read_back(self._on_disk[address])
+        out = func(*args, **(kwargs or {}))
         for storage in _storages((out,)):
-            if storage._cdata not in given:
+            # What is not new is only seen in another way, or written to.
+            if storage._cdata not in self.current.storages and storage._cdata not in _addresses(values):
                 self.current.storages[storage._cdata] = StorageWeakRef(storage)
         return out
 
@@ -158,6 +159,10 @@ def _storages(values: Iterable[Any]) -> Iterator[UntypedStorage]:
                 yield value.untyped_storage()
         elif isinstance(value, list | tuple):
             yield from _storages(value)
+
+
+def _addresses(values: Iterable[Any]) -> set[int]:
+    return {storage._cdata for storage in _storages(values)}
 
 
 def _alive(held: Held) -> list[tuple[StorageWeakRef, UntypedStorage]]:
