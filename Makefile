@@ -84,7 +84,7 @@ speed: $(READY)
 	$(BIN)/python benchmarks/export.py --turns 3
 	$(BIN)/python benchmarks/bench.py
 	$(BIN)/python benchmarks/answers.py $(wildcard demo/resnet20) --images 1000 --turns 2
-	$(BIN)/python benchmarks/sweep.py speed --images 256 --turns 2
+	$(BIN)/python benchmarks/sweep.py speed large --images 256 --turns 2
 	$(BIN)/python benchmarks/subjects.py $(COVSHIFT_SPEED)
 
 docs: $(READY)
