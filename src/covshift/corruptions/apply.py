@@ -93,7 +93,9 @@ def corrupt(
         streams = Streams(origin, name, level)
         for i in range(start, stop):
             source = streams.at(positions[i]) if rng is None else rng
-            _finish(function(batch[i], values, source), jpeg, out[i])
+            function(batch[i], values, source, out[i])
+            if jpeg is not None:
+                _as_jpeg(out[i], jpeg)
 
     # On small images threads wait for the interpreter more than they work.
     default = cores() if batch.shape[1] * batch.shape[2] >= 80 * 80 else 1
@@ -103,18 +105,10 @@ def corrupt(
     return restored
 
 
-def _finish(result: Array, quality: int | None, out: Array) -> None:
-    """Write a result as levels: floats in [0, 1] are truncated, as published; uint8 is taken as it is."""
-    from covshift.corruptions.kernels import quantise
+def _as_jpeg(image: Array, quality: int) -> None:
+    from covshift.corruptions.digital import jpeg
 
-    if result.dtype == np.uint8:
-        out[...] = result
-    else:
-        quantise(result, out)
-    if quality is not None:
-        from covshift.corruptions.digital import jpeg
-
-        out[...] = jpeg(out, quality)
+    jpeg(image, quality, image)
 
 
 def _unpack(images: Any) -> tuple[Array, Any]:

@@ -2,8 +2,6 @@
 
 from collections.abc import Iterator
 
-import numpy as np
-
 from covshift.corruptions.kernels import noise as kernels
 from covshift.corruptions.seeding import Rng, poisson_levels
 from covshift.support.arrays import Array
@@ -12,33 +10,27 @@ BLOCK = 1 << 14
 """Number of values to draw numbers for at a time: few enough that the numbers stay in the cache."""
 
 
-def gaussian_noise(image: Array, sigma: float, rng: Rng) -> Array:
+def gaussian_noise(image: Array, sigma: float, rng: Rng, out: Array) -> None:
     """Add thermal noise: a normal number for each value."""
-    out = np.empty_like(image)
     for values, result in _blocks(image, out):
         kernels.add_noise(values, rng.standard_normal(values.size), sigma, result)
-    return out
 
 
-def shot_noise(image: Array, photons: int, rng: Rng) -> Array:
+def shot_noise(image: Array, photons: int, rng: Rng, out: Array) -> None:
     """Replace each value by a Poisson count, since light comes in photons."""
-    return poisson_levels(rng, image, photons)
+    poisson_levels(rng, image, photons, out)
 
 
-def impulse_noise(image: Array, amount: float, rng: Rng) -> Array:
+def impulse_noise(image: Array, amount: float, rng: Rng, out: Array) -> None:
     """Make some values black or white: salt and pepper."""
-    out = np.empty_like(image)
     hit, salt = rng.random(image.size), rng.random(image.size)
     kernels.salt_and_pepper(image.ravel(), hit, salt, amount, out.ravel())
-    return out
 
 
-def speckle_noise(image: Array, sigma: float, rng: Rng) -> Array:
+def speckle_noise(image: Array, sigma: float, rng: Rng, out: Array) -> None:
     """Add noise in proportion to the light."""
-    out = np.empty_like(image)
     for values, result in _blocks(image, out):
         kernels.speckle(values, rng.standard_normal(values.size), sigma, result)
-    return out
 
 
 def _blocks(image: Array, out: Array) -> Iterator[tuple[Array, Array]]:
