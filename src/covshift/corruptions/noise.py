@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator
 
+import numpy as np
+
 from covshift.corruptions.kernels import noise as kernels
 from covshift.corruptions.seeding import Rng, poisson_levels
 from covshift.support.arrays import Array
@@ -23,8 +25,12 @@ def shot_noise(image: Array, photons: int, rng: Rng, out: Array) -> None:
 
 def impulse_noise(image: Array, amount: float, rng: Rng, out: Array) -> None:
     """Make some values black or white: salt and pepper."""
-    hit, salt = rng.random(image.size), rng.random(image.size)
-    kernels.salt_and_pepper(image.ravel(), hit, salt, amount, out.ravel())
+    hit = np.empty(image.size, bool)  # the numbers for where come before those for what
+    for start in range(0, image.size, BLOCK):
+        some = hit[start : start + BLOCK]
+        np.less(rng.random(some.size), amount, out=some)
+    for (values, result), start in zip(_blocks(image, out), range(0, image.size, BLOCK), strict=True):
+        kernels.salt_and_pepper(values, hit[start : start + BLOCK], rng.random(values.size), result)
 
 
 def speckle_noise(image: Array, sigma: float, rng: Rng, out: Array) -> None:
