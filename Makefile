@@ -78,13 +78,13 @@ speed: $(READY)
 	rm -f $(COVSHIFT_SPEED)
 	$(BIN)/python benchmarks/start.py
 	$(BIN)/python benchmarks/single.py
-	$(BIN)/python benchmarks/adapt.py --turns 3
+	$(BIN)/python benchmarks/adapt.py --turns 2
 	$(BIN)/python benchmarks/anchors.py --turns 2 --images 16
 	$(BIN)/python benchmarks/corruptions.py --repeats 2 --images 16
-	$(BIN)/python benchmarks/export.py --turns 3
+	$(BIN)/python benchmarks/export.py --turns 2
 	$(BIN)/python benchmarks/bench.py
 	$(BIN)/python benchmarks/answers.py $(wildcard demo/resnet20) --images 1000 --turns 2
-	$(BIN)/python benchmarks/sweep.py speed --images 256 --turns 2
+	$(BIN)/python benchmarks/sweep.py speed large --images 256 --turns 2
 	$(BIN)/python benchmarks/subjects.py $(COVSHIFT_SPEED)
 
 docs: $(READY)

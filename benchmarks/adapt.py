@@ -1,18 +1,20 @@
-"""Speed and memory of the adaptation core, as ratios against the plain eval-mode forward pass: `make speed`."""
+"""Speed and memory of the adaptation core, as ratios against the plain eval-mode forward pass: `make speed`.
+
+In the CPU time of one thread; with `--threads 2` in the wall time of two, which a quiet machine is needed for.
+"""
 
 import argparse
 import resource
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import torch
 from subjects import Subject, report
-from timing import best_seconds
+from timing import Clock, best_seconds, clock_for, extent
 from torch import Tensor, nn
 
 import covshift
@@ -79,10 +81,12 @@ def training(model: nn.Module, images: Tensor) -> Callable[[], None]:
     return run
 
 
-def batch(turns: int) -> None:
-    """`Batch` and groups of 8 against torch's train mode, 32 images of 224 pixels."""
-    subject = Subject("Batch(prior=16) and Batch(size=8), 32 images, 224 px, channels_last; times the eval forward")
-    images = torch.randn(32, 3, 224, 224).contiguous(memory_format=torch.channels_last)
+def batch(turns: int, clock: Clock, how: str) -> None:
+    """`Batch` and groups of 8 against torch's train mode, 16 images of 224 pixels."""
+    subject = Subject(
+        f"Batch(prior=16) and Batch(size=8), 16 images, 224 px, channels_last, {how}; times the eval forward"
+    )
+    images = torch.randn(16, 3, 224, 224).contiguous(memory_format=torch.channels_last)
     for name in ("resnet50", "mobilenet_v2", "efficientnet_b0"):
         model = network(name)
         times = best_seconds(
@@ -93,6 +97,7 @@ def batch(turns: int) -> None:
                 "groups": adapting(model, covshift.Batch(size=8), images),
             },
             turns,
+            clock,
         )
         plain = times["eval"]
         subject.add(f"{name}: eval forward", plain, unit="s")
@@ -102,7 +107,7 @@ def batch(turns: int) -> None:
     report(subject)
 
 
-def groups(turns: int) -> None:
+def groups(turns: int, clock: Clock, how: str) -> None:
     """Small statistical batches in one compute batch of 256 images of 32 pixels."""
     model = channels_last(ResNet20().eval())
     images = torch.randn(256, 3, 32, 32).contiguous(memory_format=torch.channels_last)
@@ -121,17 +126,18 @@ def groups(turns: int) -> None:
             "32 forwards of 8": one_by_one,
         },
         turns,
+        clock,
     )
-    subject = Subject("Batch(size=k), ResNet-20, compute batch 256, 32 px; times the eval forward")
+    subject = Subject(f"Batch(size=k), ResNet-20, compute batch 256, 32 px, {how}; times the eval forward")
     for name, seconds in times.items():
         subject.add(name, seconds / times["eval"])
     report(subject)
 
 
-def full(name: str, turns: int) -> None:
+def full(name: str, turns: int, clock: Clock, how: str) -> None:
     """`estimate(exact=True)` against one plain pass over the same data, all of it in memory."""
     model = network(name)
-    loader = list(torch.randn(128, 3, 224, 224).contiguous(memory_format=torch.channels_last).split(16))
+    loader = list(torch.randn(32, 3, 224, 224).contiguous(memory_format=torch.channels_last).split(8))
 
     def plain() -> None:
         for images in loader:
@@ -145,10 +151,11 @@ def full(name: str, turns: int) -> None:
                 "streaming": lambda: covshift.estimate(model, loader, exact=False),
             },
             turns,
+            clock,
         )
     gib = BUDGET / 2**30
     subject = Subject(
-        f"estimate(), {name}, 128 images, 224 px, batches of 16, budget {gib:.0f} GiB; times one plain pass"
+        f"estimate(), {name}, 32 images, 224 px, batches of 8, budget {gib:.0f} GiB, {how}; times one plain pass"
     )
     subject.add("plain pass", times["plain"], unit="s")
     subject.add("exact", times["exact"] / times["plain"], 1.15)
@@ -157,7 +164,7 @@ def full(name: str, turns: int) -> None:
     report(subject)
 
 
-def spill() -> None:
+def spill(clock: Clock, how: str) -> None:
     """`estimate(exact=True)` on far more than the memory budget."""
     budget = 600 * 2**20
     model = channels_last(ResNet20().eval())
@@ -167,15 +174,17 @@ def spill() -> None:
             generator = torch.Generator().manual_seed(seed)
             yield torch.randn(250, 3, 32, 32, generator=generator).contiguous(memory_format=torch.channels_last)
 
-    begun = time.perf_counter()
+    begun = clock()
     for images in loader():
         model(images)
-    plain = time.perf_counter() - begun
+    plain = clock() - begun
     with watch_memory() as peak:
-        begun = time.perf_counter()
+        begun = clock()
         covshift.estimate(model, loader(), memory=budget)
-        exact = time.perf_counter() - begun
-    subject = Subject(f"estimate() with spilling: ResNet-20, 10,000 images, 32 px, budget {budget / 2**20:.0f} MiB")
+        exact = clock() - begun
+    subject = Subject(
+        f"estimate() with spilling: ResNet-20, 10,000 images, 32 px, budget {budget / 2**20:.0f} MiB, {how}"
+    )
     subject.add("exact, times one plain pass", exact / plain, 1.8)
     subject.add("peak memory", peak() / 2**20, unit="MiB")
     report(subject)
@@ -228,20 +237,22 @@ def swap() -> None:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--turns", type=int, default=5)
+    parser.add_argument("--threads", type=int, default=1, help="with more than one, wall time is measured")
     parser.add_argument("--full", help=argparse.SUPPRESS)
     parser.add_argument("--spill", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     torch.manual_seed(0)
+    timed = (clock_for(options.threads), extent(options.threads))
     with torch.inference_mode():
         if options.full or options.spill:
-            spill() if options.spill else full(options.full, options.turns)
+            spill(*timed) if options.spill else full(options.full, options.turns, *timed)
             sys.exit()
-        batch(options.turns)
-        groups(options.turns)
+        batch(options.turns, *timed)
+        groups(options.turns, *timed)
         swap()
-    for name in ("resnet18", "resnet50", "mobilenet_v2", "efficientnet_b0", "densenet121"):
-        # A process each, so that the peak is its own.
+    parts = [["--full", name] for name in ("resnet18", "resnet50", "mobilenet_v2", "efficientnet_b0", "densenet121")]
+    for part in [*parts, ["--spill"]]:  # a process each, so that the peak is its own
+        turns = str(max(2, options.turns // 2))
         subprocess.run(
-            [sys.executable, __file__, "--full", name, "--turns", str(max(2, options.turns // 2))], check=True
+            [sys.executable, __file__, *part, "--turns", turns, "--threads", str(options.threads)], check=True
         )
-    subprocess.run([sys.executable, __file__, "--spill"], check=True)

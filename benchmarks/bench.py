@@ -11,9 +11,9 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from adapt import ResNet20
+from adapt import ResNet20, channels_last, network
 from subjects import Subject, report
-from timing import best_seconds
+from timing import best_seconds, clock_for, extent
 
 from covshift.bench.evaluate import Evaluator
 from covshift.bench.methods import batch, parse_method
@@ -25,25 +25,27 @@ from covshift.support.allocator import keep_freed_memory
 from covshift.support.memory import parse_bytes
 
 METHODS = (parse_method("none"), batch(8, 16), parse_method("full"))
-AT_ONCE = 256
+AT_ONCE = {32: 256, 224: 16}
+"""Number of images that the model gets at once, by their size."""
 
 
-def evaluator(images: int, memory: str | None = None) -> Evaluator:
-    """ResNet-20 and as many images of 32 px."""
+def evaluator(images: int, memory: str | None = None, name: str = "resnet20") -> Evaluator:
+    """A network and as many images: of 32 px for ResNet-20, of 224 px for torchvision's."""
+    module, side = (ResNet20().eval(), 32) if name == "resnet20" else (network(name), 224)
     rng = np.random.default_rng(0)
-    data = CleanArray("noise", rng.integers(0, 256, (images, 32, 32, 3), np.uint8), np.arange(images) % 10)
-    preprocess = Preprocess(None, 32, "bilinear", (0.5,) * 3, (0.25,) * 3)
-    network = ResNet20().eval().to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    data = CleanArray("noise", rng.integers(0, 256, (images, side, side, 3), np.uint8), np.arange(images) % 10)
+    preprocess = Preprocess(None, side, "bilinear", (0.5,) * 3, (0.25,) * 3)
     selection = Selection(data, range(images), preprocess.picture)
     budget = parse_bytes(memory) if memory else None
-    return Evaluator(Model("resnet20", network, preprocess), selection, batch_size=AT_ONCE, memory=budget)
+    model = Model(name, channels_last(module), preprocess)
+    return Evaluator(model, selection, batch_size=AT_ONCE[side], memory=budget)
 
 
-def speed(images: int, turns: int) -> None:
+def speed(images: int, turns: int, threads: int) -> None:
     """One condition and three methods against three bare forward passes on ready tensors."""
     ours = evaluator(images)
     foggy = ours.selection.images_in(Condition("fog", 3))
-    ready = [ours.model.preprocess.tensor(b.images) for b in foggy.batches(AT_ONCE)]
+    ready = [ours.model.preprocess.tensor(b.images) for b in foggy.batches(ours.batch_size)]
 
     def bare() -> None:
         with torch.inference_mode():
@@ -56,9 +58,10 @@ def speed(images: int, turns: int) -> None:
         for method in METHODS:
             ours.run(fresh, method)
 
-    best = best_seconds({"bare": bare, "run": run}, turns)
+    best = best_seconds({"bare": bare, "run": run}, turns, clock_for(threads))
     each = {name: len(METHODS) * images / seconds for name, seconds in best.items()}
-    subject = Subject(f"One condition: ResNet-20, {images} images of 32 px, fog 3, none + partial + full")
+    about = f"ResNet-20, {images} images of 32 px, fog 3, none + partial + full"
+    subject = Subject(f"One condition: {about}, {extent(threads)}")
     for name, rate in each.items():
         subject.add(name, rate, unit="images/s")
     subject.add("of bare", 100 * each["run"] / each["bare"], 95, higher=True, unit="%")
@@ -105,7 +108,7 @@ if __name__ == "__main__":
     if sys.argv[1:2] == ["memory"]:
         memory(*json.loads(sys.argv[2]))
     else:
-        speed(2_048, turns=5)
+        speed(2_048, turns=3, threads=1)
         subject = Subject("Memory of a run, 10,000 images of 32 px, and its start")
         for budget in (None, "1.2 GiB"):
             command = [sys.executable, __file__, "memory", json.dumps([10_000, budget])]

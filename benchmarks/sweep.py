@@ -1,6 +1,7 @@
 """The local sweep against the bare model and the machine, and how it grows: `python benchmarks/sweep.py`.
 
-Parts can be named: `python benchmarks/sweep.py speed engines memory growth`.
+Parts can be named: `python benchmarks/sweep.py speed large engines memory growth`. `speed` and `large`, the same at 224
+px, are in the CPU time of one thread; with `--threads 2` in the wall time of two, which needs a quiet machine.
 """
 
 import argparse
@@ -11,17 +12,15 @@ import sys
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator
-from itertools import chain
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from adapt import ResNet20
-from bench import AT_ONCE, METHODS, evaluator
+from bench import METHODS, evaluator
 from subjects import Subject, report
-from timing import best_seconds
+from timing import best_seconds, clock_for, extent
 from torch.utils.flop_counter import FlopCounterMode
 
 from covshift.bench.fold import Folding
@@ -49,64 +48,62 @@ def peak_flops() -> float:
     return float(2 * 1024**3 / best_seconds({"matmul": lambda: a @ b}, 10)["matmul"])
 
 
-def flops_an_image() -> float:
-    """Floating-point operations of one ResNet-20 forward pass."""
+def flops_an_image(module: torch.nn.Module, images: torch.Tensor) -> float:
+    """Floating-point operations of a forward pass of one image."""
     counter = FlopCounterMode(display=False)
     with counter, torch.inference_mode():
-        ResNet20().eval()(torch.zeros(1, 3, 32, 32))
+        module(images[:1])
     return float(counter.get_total_flops())
 
 
-def speed(images: int, turns: int) -> None:
-    """All conditions and methods against as many bare forward passes on ready tensors, and against a roofline."""
-    ours = evaluator(images)
-    ready = [ours.model.preprocess.tensor(batch.images) for batch in ours.images_in(CLEAN).batches(AT_ONCE)]
-    folded = Folding(ours.model.module).fold(ready[0])
-
-    def bare(module: torch.nn.Module) -> Iterator[tuple[str, Callable[[], object]]]:
-        for _ in METHODS:
-            yield ("bare" if module is ours.model.module else "folded"), lambda: [module(x) for x in ready]
+def speed(name: str, images: int, conditions: Sequence[Condition], turns: int, threads: int) -> None:
+    """Conditions and methods against as many bare forward passes on ready tensors, and against a roofline."""
+    clock = clock_for(threads)
+    ours = evaluator(images, name=name)
+    bare = ours.model.module
+    ready = [ours.model.preprocess.tensor(batch.images) for batch in ours.images_in(CLEAN).batches(ours.batch_size)]
+    folded = Folding(bare).fold(ready[0])
 
     def sweep(condition: Condition) -> Iterator[tuple[str, Callable[[], object]]]:
         images = ours.images_in(condition)  # corrupted anew
-        yield "making", lambda: [None for _ in images.batches(AT_ONCE)]
+        yield "bare", lambda: [bare(x) for x in ready]
+        yield "folded", lambda: [folded(x) for x in ready]
+        yield "making", lambda: [None for _ in images.batches(ours.batch_size)]
         for method in METHODS:
             yield method.name, lambda method=method: ours.run(images, method)  # type: ignore[misc]
 
-    few = evaluator(8)
-    for condition in CONDITIONS:  # compiled or read from the cache before the clock runs
+    few = evaluator(8, name=name)
+    for condition in conditions:  # compiled or read from the cache before the clock runs
         assert list(few.images_in(condition).batches(8))
     parts = ("making", *(method.name for method in METHODS))
     least: dict[tuple[str, Condition], float] = {}
     for turn in range(-1, turns):
         # Bare passes between all conditions, so that what else the machine does meets both alike.
-        for condition in CONDITIONS[:1] if turn < 0 else CONDITIONS:
-            spent: dict[str, float] = defaultdict(float)
+        for condition in conditions[:1] if turn < 0 else conditions:
             with torch.inference_mode():
-                for name, run in chain(bare(ours.model.module), bare(folded), sweep(condition)):
-                    begun = time.perf_counter()
+                for part, run in sweep(condition):
+                    begun = clock()
                     run()
-                    spent[name] += time.perf_counter() - begun
-            if turn >= 0:
-                for name, seconds in spent.items():
-                    least[name, condition] = min(seconds, least.get((name, condition), seconds))
+                    seconds = clock() - begun
+                    if turn >= 0:
+                        least[part, condition] = min(seconds, least.get((part, condition), seconds))
     best: dict[str, float] = defaultdict(float)
-    for (name, _), seconds in least.items():
-        best[name] += seconds
-    best["sweep"] = sum(best[name] for name in parts)
-    shown_images = len(CONDITIONS) * len(METHODS) * images
-    peak, each = peak_flops(), flops_an_image()
-    about = f"{images} images of 32 px, {len(CONDITIONS)} conditions, none + partial + full"
-    subject = Subject(
-        f"Sweep: ResNet-20, {about}; {peak / 1e9:.0f} GFLOP/s by a matmul, {each / 1e6:.1f} MFLOP an image"
-    )
-    rates = {"roofline": peak / each} | {name: shown_images / best[name] for name in ("bare", "folded", "sweep")}
-    for name, rate in rates.items():
-        subject.add(f"{name} ({rate:.0f} images/s), of the roofline", 100 * rate / rates["roofline"], unit="%")
-    subject.add("sweep, of bare", 100 * rates["sweep"] / rates["bare"], 110, higher=True, unit="%")
-    third = best["bare"] / len(METHODS)
-    for name in parts:
-        subject.add(f"{name}, of one bare pass", best[name] / third)
+    for (part, _), seconds in least.items():
+        best[part] += seconds
+    spent = {each: len(METHODS) * best[each] for each in ("bare", "folded")} | {
+        "sweep": sum(best[part] for part in parts)
+    }
+    peak, each = peak_flops(), flops_an_image(bare, ready[0])
+    about = f"{images} images of {ready[0].shape[-1]} px, {len(conditions)} conditions, none + partial + full"
+    rates = f"{peak / 1e9:.0f} GFLOP/s by a matmul, {each / 1e6:.1f} MFLOP an image"
+    subject = Subject(f"Sweep: {name}, {about}, {extent(threads)}; {rates}")
+    for what, seconds in spent.items():
+        rate = len(conditions) * len(METHODS) * images / seconds
+        subject.add(f"{what} ({rate:.0f} images/s), of the roofline", 100 * rate * each / peak, unit="%")
+    goal = 110 if name == "resnet20" else None
+    subject.add("sweep, of bare", 100 * spent["bare"] / spent["sweep"], goal, higher=True, unit="%")
+    for part in parts:
+        subject.add(f"{part}, of one bare pass", best[part] / best["bare"])
     report(subject)
 
 
@@ -197,9 +194,10 @@ def one(given: list[Any]) -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("parts", nargs="*", default=["speed", "engines", "memory", "growth"])
+    parser.add_argument("parts", nargs="*", default=["speed", "large", "engines", "memory", "growth"])
     parser.add_argument("--turns", type=int, default=3)
     parser.add_argument("--images", type=int, default=2_000)
+    parser.add_argument("--threads", type=int, default=1, help="with more than one, wall time is measured")
     parser.add_argument("--most", type=int, default=50_000, help="images of the largest run")
     parser.add_argument("--one", type=json.loads, help=argparse.SUPPRESS)
     told = parser.parse_args()
@@ -208,7 +206,10 @@ if __name__ == "__main__":
         one(told.one)
         sys.exit()
     if "speed" in told.parts:
-        speed(told.images, told.turns)
+        speed("resnet20", told.images, CONDITIONS, told.turns, told.threads)
+    if "large" in told.parts:
+        for name in ("resnet18", "mobilenet_v2"):
+            speed(name, 32, CONDITIONS[:3], told.turns, told.threads)
     if "engines" in told.parts:
         engines(told.images, told.turns)
     if "memory" in told.parts:

@@ -111,8 +111,9 @@ def test_constants_follow_the_size_unless_named():
 def test_published_form_is_a_jpeg_of_quality_85():
     from covshift.corruptions.digital import jpeg
 
-    plain = corrupt(photo(224, 224), "fog", 2)
-    np.testing.assert_array_equal(corrupt(photo(224, 224), "fog", 2, jpeg=85), jpeg(plain, 85))
+    expected = corrupt(photo(224, 224), "fog", 2)
+    jpeg(expected, 85, expected)
+    np.testing.assert_array_equal(corrupt(photo(224, 224), "fog", 2, jpeg=85), expected)
 
 
 def test_registry_and_tables_agree():

@@ -10,6 +10,13 @@ from covshift.corruptions import corrupt, names
 DATA = Path(__file__).parent.parent / "data"
 
 
+def written(function, image, *arguments):
+    """Return what a function writes to its last argument."""
+    out = np.empty_like(image)
+    function(image, *arguments, out)
+    return out
+
+
 @pytest.fixture(scope="module")
 def reference():
     loaded = {size: dict(np.load(DATA / f"synthetic_{size}.npz")) for size in (32, 64, 224)}
@@ -74,7 +81,7 @@ def test_pixelate_is_pillows_box_filter(size, scale):
     image = np.random.default_rng(1).integers(0, 256, (*size, 3), dtype=np.uint8)
     small = Image.fromarray(image).resize((int(size[1] * scale), int(size[0] * scale)), Image.Resampling.BOX)
     expected = np.asarray(small.resize(size[::-1], Image.Resampling.BOX))
-    np.testing.assert_array_equal(pixelate(image, scale, np.random.default_rng(0)), expected)
+    np.testing.assert_array_equal(written(pixelate, image, scale, None), expected)
 
 
 @pytest.mark.parametrize("quality", [7, 25, 85])
@@ -89,7 +96,7 @@ def test_jpeg_is_pillows(quality):
     expected = np.asarray(Image.open(buffer))
     from covshift.corruptions.digital import jpeg
 
-    np.testing.assert_array_equal(jpeg(image, quality), expected)
+    np.testing.assert_array_equal(written(jpeg, image, quality), expected)
 
 
 @pytest.mark.parametrize("draw", [("standard_normal", 300_000), ("random", 1000), ("uniform", -45, 45, (30, 7))])
@@ -118,7 +125,7 @@ def test_jpeg_is_pillows_at_any_size_and_contrast(size, quality):
     for image in (rng.integers(0, 256, (*size, 3)), 255 * rng.integers(0, 2, (*size, 3)), np.full((*size, 3), 77)):
         buffer = io.BytesIO()
         Image.fromarray(image.astype(np.uint8)).save(buffer, "JPEG", quality=quality)
-        np.testing.assert_array_equal(jpeg(image.astype(np.uint8), quality), np.asarray(Image.open(buffer)))
+        np.testing.assert_array_equal(written(jpeg, image.astype(np.uint8), quality), np.asarray(Image.open(buffer)))
 
 
 def _drawn(height, width):
@@ -155,7 +162,7 @@ def test_gaussian_blur_is_scipys(sigma):
     for image in _drawn(40, 61):
         blurred = gaussian_filter(image / 255.0, (sigma, sigma, 0), mode="nearest", truncate=4.0)
         expected = (blurred.clip(0, 1) * 255).astype(np.uint8)
-        np.testing.assert_array_equal(gaussian_blur(image, sigma, np.random.default_rng(0)), expected)
+        np.testing.assert_array_equal(written(gaussian_blur, image, sigma, None), expected)
 
 
 @pytest.mark.parametrize("change", [(1.0, 0.0, 0.3), (0.3, 0.1, 0.0), (20.0, 0.2, 0.0), (1.0, 0.0, 0.0)])

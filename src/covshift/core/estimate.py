@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from covshift.core.auto import beyond_chance
 from covshift.core.calling import batches_of, call_model, device_of, to_device
 from covshift.core.classes import without_classes
+from covshift.core.compiled.dense import measure_dense
 from covshift.core.finding import find_places
 from covshift.core.hooks import check_not_compiled
 from covshift.core.identity import fingerprint
@@ -198,7 +199,7 @@ def _one_by_one(
 ) -> dict[str, Moments]:
     """Return what each layer sees if every batch is normalised by its own statistics."""
     seen: dict[str, Moments] = {}
-    meter = Meter()
+    meter = Meter(measure_dense)
 
     def act(layer: Place, passing: Any) -> Any:
         if not turns.mine():
@@ -218,7 +219,7 @@ def _one_by_one(
         turns.drain(layer.module for layer in layers)
         with sharing_failure(device) if sync else nullcontext():
             for run in runs:
-                meter, turns.busy = Meter(), True
+                meter, turns.busy = Meter(measure_dense), True
                 run()
                 turns.busy = False
                 advance()

@@ -148,13 +148,15 @@ class Lockstep:
         device = self._device.type
         ours = _Autocast.now(device)
         self.parking.fetch(runner.held)
-        runner.autocast.set(device)
+        if runner.autocast != ours:
+            runner.autocast.set(device)
         self._turns.busy = True
         with self.parking:  # notes what the model makes, not what we do in between
             x = runner.switch()
         self._turns.busy = False
         runner.autocast = _Autocast.now(device)
-        ours.set(device)
+        if runner.autocast != ours:
+            ours.set(device)
         if runner.layer:  # what outlives a finished pass, such as its output, is no longer ours to park
             runner.moments = runner.meter.measure(runner.layer.path, x)
             self.parking.park(runner.held)

@@ -63,21 +63,27 @@ class Parking(TorchDispatchMode):
         self, func: Any, types: object, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         """Run an operator; bring back what it needs, and note what it makes."""
-        kwargs = kwargs or {}
-        given = {storage._cdata for storage in _storages((*args, *kwargs.values()))}
-        for address in given & self._on_disk.keys():
-            # Something that one pass made is used by another, such as a cached grid.
-            self._read_back(self._on_disk[address])
-        out = func(*args, **kwargs)
+        values = (*args, *kwargs.values()) if kwargs else args
+        if self._on_disk:
+            for address in {storage._cdata for storage in _storages(values)} & self._on_disk.keys():
+                # Something that one pass made is used by another, such as a cached grid.
+                self._read_back(self._on_disk[address])
+        out = func(*args, **(kwargs or {}))
+        noted = self.current.storages
         for storage in _storages((out,)):
-            if storage._cdata not in given:
-                self.current.storages[storage._cdata] = StorageWeakRef(storage)
+            # What is not new is only seen in another way, or written to.
+            if storage._cdata not in noted and not _holds(values, storage._cdata):
+                noted[storage._cdata] = StorageWeakRef(storage)
         return out
 
     def park(self, held: Held) -> None:
         """Keep what a pass that begins to wait holds, in memory if there is room."""
-        held.storages = {address: weak for address, weak in held.storages.items() if not weak.expired()}
-        held.size = sum(storage.nbytes() for _, storage in _alive(held))
+        alive, held.size = {}, 0
+        for address, weak in held.storages.items():
+            if (storage := UntypedStorage._new_with_weak_ptr(weak.cdata)) is not None:
+                alive[address] = weak
+                held.size += storage.nbytes() if storage.resizable() else 0
+        held.storages = alive
         self._largest = max(self._largest, held.size)
         self._parked += held.size
         if self._parked + _TO_RUN * self._largest > self._budget:
@@ -156,8 +162,13 @@ def _storages(values: Iterable[Any]) -> Iterator[UntypedStorage]:
         if isinstance(value, Tensor):
             if value.layout is torch.strided:
                 yield value.untyped_storage()
-        elif isinstance(value, list | tuple):
+        elif isinstance(value, (list, tuple)):
             yield from _storages(value)
+
+
+def _holds(values: Iterable[Any], address: int) -> bool:
+    """Return whether the storage at an address is that of a tensor among some values."""
+    return any(storage._cdata == address for storage in _storages(values))
 
 
 def _alive(held: Held) -> list[tuple[StorageWeakRef, UntypedStorage]]:

@@ -1,7 +1,6 @@
 """`corrupt()`: everything about a corruption that is not the corruption itself."""
 
 from collections.abc import Hashable, Iterable
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numpy as np
@@ -14,6 +13,7 @@ from covshift.support.arrays import Array
 from covshift.support.device import cores
 from covshift.support.errors import CovshiftError, is_number
 from covshift.support.images import SMALLEST, check_quality
+from covshift.support.threads import in_pieces
 
 if TYPE_CHECKING:
     import torch
@@ -93,34 +93,22 @@ def corrupt(
         streams = Streams(origin, name, level)
         for i in range(start, stop):
             source = streams.at(positions[i]) if rng is None else rng
-            _finish(function(batch[i], values, source), jpeg, out[i])
+            function(batch[i], values, source, out[i])
+            if jpeg is not None:
+                _as_jpeg(out[i], jpeg)
 
     # On small images threads wait for the interpreter more than they work.
     default = cores() if batch.shape[1] * batch.shape[2] >= 80 * 80 else 1
     count = 1 if rng is not None else min(threads or default, len(batch))
-    if count <= 1:
-        work(0, len(batch))
-    else:
-        # A few shares for each thread: the last ones even out what the first ones took too long for.
-        edges = np.linspace(0, len(batch), min(4 * count, len(batch)) + 1).astype(int).tolist()
-        with ThreadPoolExecutor(count) as pool:
-            list(pool.map(work, edges[:-1], edges[1:]))
+    in_pieces(work, len(batch), 1 if count <= 1 else 4 * count, count)
     restored: ImagesT = restore(out)
     return restored
 
 
-def _finish(result: Array, quality: int | None, out: Array) -> None:
-    """Write a result as levels: floats in [0, 1] are truncated, as published; uint8 is taken as it is."""
-    from covshift.corruptions.kernels import quantise
+def _as_jpeg(image: Array, quality: int) -> None:
+    from covshift.corruptions.digital import jpeg
 
-    if result.dtype == np.uint8:
-        out[...] = result
-    else:
-        quantise(result, out)
-    if quality is not None:
-        from covshift.corruptions.digital import jpeg
-
-        out[...] = jpeg(out, quality)
+    jpeg(image, quality, image)
 
 
 def _unpack(images: Any) -> tuple[Array, Any]:

@@ -8,7 +8,7 @@ import cv2
 import numpy as np
 
 from covshift.corruptions.kernels import disk as kernels_of_disk
-from covshift.corruptions.kernels import filters
+from covshift.corruptions.kernels import filters, quantise
 from covshift.corruptions.seeding import Rng, integers
 from covshift.support.arrays import Array
 
@@ -30,21 +30,20 @@ def smooth(image: Array, sigma: float) -> Array:
     return out
 
 
-def gaussian_blur(image: Array, sigma: float, rng: Rng) -> Array:
+def gaussian_blur(image: Array, sigma: float, rng: Rng, out: Array) -> None:
     """Blur the image with a Gaussian."""
-    out = np.empty_like(image)
     filters.gaussian_levels(image, half_gaussian(sigma), out)
-    return out
 
 
-def glass_blur(image: Array, constants: tuple[float, int, int], rng: Rng) -> Array:
+def glass_blur(image: Array, constants: tuple[float, int, int], rng: Rng, out: Array) -> None:
     """Show the image through frosted glass: blur, let every pixel copy a near one, blur."""
     sigma, reach, passes = constants
     height, width = image.shape[:2]
-    panes = gaussian_blur(image, sigma, rng)
+    panes = np.empty_like(image)
+    gaussian_blur(image, sigma, rng, panes)
     size = (passes, max(height - 2 * reach, 0), max(width - 2 * reach, 0), 2)
     filters.shuffle(panes, integers(rng, -reach, reach, size), reach)
-    return gaussian_blur(panes, sigma, rng)
+    gaussian_blur(panes, sigma, rng, out)
 
 
 @lru_cache
@@ -94,13 +93,13 @@ def taps(radius: float, rim: float) -> Taps:
     return Taps(part, values.astype(np.float32), edges, np.concatenate(pieces), close)
 
 
-def defocus_blur(image: Array, constants: tuple[float, float], rng: Rng) -> Array:
+def defocus_blur(image: Array, constants: tuple[float, float], rng: Rng, out: Array) -> None:
     """Put the image out of focus: every point becomes a disk."""
-    spread, out = taps(*constants), np.empty_like(image)
+    spread = taps(*constants)
     reach = len(spread.disk) // 2
     wide = cv2.copyMakeBorder(image, *(reach,) * 4, cv2.BORDER_REFLECT_101)
-    certain = kernels_of_disk.defocus(wide, *spread, out)
-    return out if certain else cv2.filter2D(image / 255.0, -1, disk(*constants))
+    if not kernels_of_disk.defocus(wide, *spread, out):
+        quantise(cv2.filter2D(image / 255.0, -1, disk(*constants)), out)
 
 
 class Trail(NamedTuple):
@@ -133,17 +132,15 @@ def trail_weights(radius: float, sigma: float) -> Array:
     return np.asarray(weights / weights.sum())
 
 
-def move(image: Array, radius: float, sigma: float, angle: float) -> Array:
-    """Return the motion blur of a uint8 image (H, W, C)."""
-    out = np.empty_like(image)
+def move(image: Array, radius: float, sigma: float, angle: float, out: Array) -> None:
+    """Write the motion blur of a uint8 image (H, W, C)."""
     filters.motion(image, *trail(radius, sigma, angle), out)
-    return out
 
 
-def motion_blur(image: Array, constants: tuple[float, float], rng: Rng) -> Array:
+def motion_blur(image: Array, constants: tuple[float, float], rng: Rng, out: Array) -> None:
     """Move the camera while the shutter is open."""
     radius, sigma = constants
-    return move(image, radius, sigma, float(rng.uniform(-45, 45)))
+    move(image, radius, sigma, float(rng.uniform(-45, 45)), out)
 
 
 class Zoom(NamedTuple):
@@ -179,9 +176,9 @@ def enlarge(image: Array, factors: tuple[float, ...]) -> Array:
     return out
 
 
-def zoom_blur(image: Array, constants: tuple[float, float], rng: Rng) -> Array:
+def zoom_blur(image: Array, constants: tuple[float, float], rng: Rng, out: Array) -> None:
     """Zoom in while the shutter is open."""
     stop, step = constants
     factors = tuple(np.arange(1, stop, step).tolist())
     unit = image / np.float32(255)
-    return (unit + enlarge(unit, factors)) / np.float32(len(factors) + 1)
+    quantise((unit + enlarge(unit, factors)) / np.float32(len(factors) + 1), out)

@@ -36,20 +36,18 @@ _SMALL = 48
 """Number of pixels a side up to which a product of matrices is faster than cosine transforms."""
 
 
-def contrast(image: Array, factor: float, rng: Rng) -> Array:
+def contrast(image: Array, factor: float, rng: Rng, out: Array) -> None:
     """Move each channel towards its mean."""
     means = sampling.channel_means(image)
     table = np.empty((1, 256, 3), np.uint8)
     quantise((LEVELS - means) * factor + means, table)
-    return cv2.LUT(image, table)
+    cv2.LUT(image, table, out)
 
 
-def saturate(image: Array, constants: tuple[float, float], rng: Rng) -> Array:
+def saturate(image: Array, constants: tuple[float, float], rng: Rng, out: Array) -> None:
     """Make colours paler or stronger."""
     factor, added = constants
-    out = np.empty_like(image)
     weather.shift_hsv(image, float(factor), float(added), 0.0, out)
-    return out
 
 
 @lru_cache(maxsize=8)
@@ -90,7 +88,7 @@ def invert(affine: Array) -> Array:
     return np.array([[a, b, -(a * x + b * y)], [c, d, -(c * x + d * y)]])
 
 
-def elastic_transform(image: Array, constants: tuple[float, float, float], rng: Rng) -> Array:
+def elastic_transform(image: Array, constants: tuple[float, float, float], rng: Rng, out: Array) -> None:
     """Apply a random affine map, then a smooth random displacement."""
     strength, sigma, jitter = constants
     height, width = image.shape[:2]
@@ -100,9 +98,9 @@ def elastic_transform(image: Array, constants: tuple[float, float, float], rng: 
     warped = np.empty(image.shape, np.float32)
     sampling.warp(image / np.float32(255), invert(cv2.getAffineTransform(corners.astype(np.float32), moved)), warped)
     field = (smooth_field(rng.uniform(-1, 1, (2, height, width)), sigma) * strength).astype(np.float32)
-    out = np.empty_like(warped)
-    sampling.displace(warped, field[0], field[1], out)
-    return out
+    displaced = np.empty_like(warped)
+    sampling.displace(warped, field[0], field[1], displaced)
+    quantise(displaced, out)
 
 
 class Boxes(NamedTuple):
@@ -128,43 +126,44 @@ def boxes(size: int, target: int) -> Boxes:
     return Boxes(first, (0.5 + weights * (1 << 22)).astype(np.int32))
 
 
-def resize(image: Array, height: int, width: int) -> Array:
-    """Resample a uint8 image with a box filter, columns first."""
+def resize(image: Array, out: Array) -> None:
+    """Resample a uint8 image to the size of another one with a box filter, columns first."""
     # Rows are resampled many values at once, columns are not; and to transpose an image takes little.
-    wide = cv2.transpose(_resize_rows(cv2.transpose(image), width))
-    return _resize_rows(wide, height)
+    wide = np.empty((out.shape[1], image.shape[0], 3), np.uint8)
+    _resize_rows(cv2.transpose(image), wide)
+    _resize_rows(cv2.transpose(wide), out)
 
 
-def _resize_rows(image: Array, height: int) -> Array:
-    first, weights = boxes(image.shape[0], height)
+def _resize_rows(image: Array, out: Array) -> None:
+    first, weights = boxes(len(image), len(out))
     if weights.shape[1] == 1:
-        return image.take(first, axis=0)
-    out = np.empty((height, *image.shape[1:]), np.uint8)
-    sampling.resample_rows(image.reshape(len(image), -1), first, weights, out.reshape(height, -1))
-    return out
+        image.take(first, axis=0, out=out, mode="clip")  # in another mode NumPy takes a detour
+    else:
+        sampling.resample_rows(image.reshape(len(image), -1), first, weights, out.reshape(len(out), -1))
 
 
-def pixelate(image: Array, scale: float, rng: Rng) -> Array:
+def pixelate(image: Array, scale: float, rng: Rng, out: Array) -> None:
     """Shrink the image and enlarge it again."""
-    height, width = image.shape[:2]
-    return resize(resize(image, int(height * scale), int(width * scale)), height, width)
+    height, width = int(image.shape[0] * scale), int(image.shape[1] * scale)
+    small = np.empty((height, width, 3), np.uint8)
+    resize(image, small)
+    resize(small, out)
 
 
-def jpeg_compression(image: Array, quality: int, rng: Rng) -> Array:
+def jpeg_compression(image: Array, quality: int, rng: Rng, out: Array) -> None:
     """Save the image as a JPEG of low quality and decode it again."""
-    return jpeg(image, quality)
+    jpeg(image, quality, out)
 
 
-def jpeg(image: Array, quality: int) -> Array:
-    """Return the image after encoding as a baseline JPEG with halved chroma."""
-    out = np.empty_like(image)
+def jpeg(image: Array, quality: int, out: Array) -> None:
+    """Write what is left of an image after encoding as a baseline JPEG with halved chroma; `out` may be the image."""
     codec.recompress(image, *divisors(quality), out)
-    return out
 
 
 @lru_cache
 def divisors(quality: int) -> tuple[Array, Array]:
-    """Return the tables of luma and chroma that a JPEG of this quality divides by: the standard's, scaled."""
+    """Return the tables of luma and chroma that a JPEG of this quality divides by, column by column."""
     scale = 5000 // quality if quality < 50 else 200 - 2 * quality
-    luma, chroma = (((table * scale + 50) // 100).clip(1, 255).astype(np.int32) for table in (LUMA, CHROMA))
+    tables = (table.reshape(8, 8).T.ravel() for table in (LUMA, CHROMA))
+    luma, chroma = (((table * scale + 50) // 100).clip(1, 255).astype(np.int32) for table in tables)
     return luma, chroma

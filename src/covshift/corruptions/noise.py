@@ -12,33 +12,31 @@ BLOCK = 1 << 14
 """Number of values to draw numbers for at a time: few enough that the numbers stay in the cache."""
 
 
-def gaussian_noise(image: Array, sigma: float, rng: Rng) -> Array:
+def gaussian_noise(image: Array, sigma: float, rng: Rng, out: Array) -> None:
     """Add thermal noise: a normal number for each value."""
-    out = np.empty_like(image)
     for values, result in _blocks(image, out):
         kernels.add_noise(values, rng.standard_normal(values.size), sigma, result)
-    return out
 
 
-def shot_noise(image: Array, photons: int, rng: Rng) -> Array:
+def shot_noise(image: Array, photons: int, rng: Rng, out: Array) -> None:
     """Replace each value by a Poisson count, since light comes in photons."""
-    return poisson_levels(rng, image, photons)
+    poisson_levels(rng, image, photons, out)
 
 
-def impulse_noise(image: Array, amount: float, rng: Rng) -> Array:
+def impulse_noise(image: Array, amount: float, rng: Rng, out: Array) -> None:
     """Make some values black or white: salt and pepper."""
-    out = np.empty_like(image)
-    hit, salt = rng.random(image.size), rng.random(image.size)
-    kernels.salt_and_pepper(image.ravel(), hit, salt, amount, out.ravel())
-    return out
+    hit = np.empty(image.size, bool)  # the numbers for where come before those for what
+    for start in range(0, image.size, BLOCK):
+        some = hit[start : start + BLOCK]
+        np.less(rng.random(some.size), amount, out=some)
+    for (values, result), start in zip(_blocks(image, out), range(0, image.size, BLOCK), strict=True):
+        kernels.salt_and_pepper(values, hit[start : start + BLOCK], rng.random(values.size), result)
 
 
-def speckle_noise(image: Array, sigma: float, rng: Rng) -> Array:
+def speckle_noise(image: Array, sigma: float, rng: Rng, out: Array) -> None:
     """Add noise in proportion to the light."""
-    out = np.empty_like(image)
     for values, result in _blocks(image, out):
         kernels.speckle(values, rng.standard_normal(values.size), sigma, result)
-    return out
 
 
 def _blocks(image: Array, out: Array) -> Iterator[tuple[Array, Array]]:

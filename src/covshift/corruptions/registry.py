@@ -19,6 +19,9 @@ from covshift.support.plugins import is_same_code, unregistered
 
 CorruptionGroup = Literal["test", "holdout", "all", "registered"]
 Corruption = Callable[[Array, Any, Rng], Array]
+"""What a user registers: returns levels, or floats from 0 to 1."""
+Writer = Callable[[Array, Any, Rng, Array], None]
+"""A published corruption, or one that was registered, made into one: writes levels to its last argument."""
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 _TEST = {
@@ -90,11 +93,11 @@ def category(name: str) -> str:
     return _GROUPS["all"][name]
 
 
-def implementation(name: str) -> Corruption:
+def implementation(name: str) -> Writer:
     """Return the function behind a name. Only now is its module imported, and with it the compiler."""
     if name in _REGISTERED:
-        return partial(_checked, name, _REGISTERED[name].function)
-    return cast(Corruption, getattr(import_module(f"covshift.corruptions.{category(name)}"), name))
+        return partial(_write_checked, name, _REGISTERED[name].function)
+    return cast(Writer, getattr(import_module(f"covshift.corruptions.{category(name)}"), name))
 
 
 def severity_constants(name: str, size: int) -> tuple[Any, ...]:
@@ -145,6 +148,17 @@ def register(name: str, function: Any = None, *, severities: Sequence[Any], cate
         raise CovshiftError(f"expected a word such as 'noise' as the category of {name!r}, got {category!r}")
     _REGISTERED[name] = _Registered(function, constants, category)
     return function
+
+
+def _write_checked(name: str, function: Corruption, image: Array, constant: Any, rng: Rng, out: Array) -> None:
+    """Write what a registered function makes of an image: floats are truncated to levels, as published."""
+    from covshift.corruptions.kernels import quantise
+
+    result = _checked(name, function, image, constant, rng)
+    if result.dtype == np.uint8:
+        out[...] = result
+    else:
+        quantise(result, out)
 
 
 def _checked(name: str, function: Corruption, image: Array, constant: Any, rng: Rng) -> Array:

@@ -89,29 +89,29 @@ def poisson(rng: Rng, image: Array, photons: int) -> Array:
     """Draw a Poisson count for each value of a uint8 image, where white sends this many photons."""
     if isinstance(rng, np.random.RandomState):
         return rng.poisson(image / 255.0 * photons)
-    return _inverted(rng, image, photons, np.arange(_most(photons)))
+    out = np.empty(image.shape, np.int64)
+    _invert(rng, image, photons, np.arange(_most(photons)), out)
+    return out
 
 
-def poisson_levels(rng: Rng, image: Array, photons: int) -> Array:
-    """Draw a Poisson count for each value of a uint8 image, and return it as a level, truncated as published."""
+def poisson_levels(rng: Rng, image: Array, photons: int, out: Array) -> None:
+    """Draw a Poisson count for each value of a uint8 image, and write it as a level, truncated as published."""
     from covshift.corruptions.kernels import quantise
 
     if isinstance(rng, np.random.RandomState):
-        levels, values = np.empty_like(image), poisson(rng, image, photons) / photons
+        quantise(poisson(rng, image, photons) / photons, out)
     else:
-        levels, values = np.empty(_most(photons), np.uint8), np.arange(_most(photons)) / photons
-    quantise(values, levels)
-    return levels if isinstance(rng, np.random.RandomState) else _inverted(rng, image, photons, levels)
+        levels = np.empty(_most(photons), np.uint8)
+        quantise(np.arange(_most(photons)) / photons, levels)
+        _invert(rng, image, photons, levels, out)
 
 
-def _inverted(rng: "np.random.Generator | Stream", image: Array, photons: int, values: Array) -> Array:
-    """Return for each value of an image that of the count that was drawn for it."""
+def _invert(rng: "np.random.Generator | Stream", image: Array, photons: int, values: Array, out: Array) -> None:
+    """Write for each value of an image that of the count that was drawn for it."""
     from covshift.corruptions.kernels import noise as kernels
 
-    out = np.empty(image.shape, values.dtype)
     chance, tables = rng.random(image.size), _poisson_tables(photons)
     kernels.invert_poisson(image.reshape(-1), chance, *tables, values, out.reshape(-1))
-    return out
 
 
 def _most(photons: int) -> int:

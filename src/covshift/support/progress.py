@@ -3,22 +3,12 @@
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
-from rich.console import Console
-from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
-from rich.text import Text
-
-from covshift.support.errors import printable
+if TYPE_CHECKING:
+    from covshift.support.bar import Bar
 
 _PATIENCE = 2.0  # seconds
-
-
-class _Rate(ProgressColumn):
-    """A column with the number of steps per second."""
-
-    def render(self, task: Task) -> Text:
-        return Text(f"{task.speed:.3g}/s" if task.speed else "", style="progress.data.speed")
 
 
 @contextmanager
@@ -28,22 +18,21 @@ def progress_bar(title: str, total: float | None, *, enabled: bool = True) -> It
     >>> with progress_bar("counting", 3) as advance:
     ...     advance(1)
     """
-    console = Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), _Rate(), TimeRemainingColumn())
-    bar = Progress(*columns, console=console, transient=True, disable=not (enabled and console.is_terminal))
-    task = bar.add_task(escape(printable(title)), total=total)
-    begun = time.monotonic()
-    started = False
+    begun, done = time.monotonic(), 0.0
+    bar: Bar | None = None
 
     def advance(steps: float) -> None:
-        nonlocal started
-        bar.advance(task, steps)
-        if not started and time.monotonic() - begun > _PATIENCE:
-            bar.start()
-            started = True
+        nonlocal done, bar
+        done += steps
+        if bar is not None:
+            bar.advance(steps)
+        elif enabled and time.monotonic() - begun > _PATIENCE:
+            from covshift.support.bar import Bar  # its import takes a third of the time that torch's does
+
+            bar = Bar(title, total, done)
 
     try:
         yield advance
     finally:
-        if started:
+        if bar is not None:
             bar.stop()

@@ -29,23 +29,27 @@ def measure_dense(x: Tensor, images: int) -> Moments:
         return measure(x, images)
     from covshift.core.compiled.group_kernels import measure_channels  # numba takes a while to import
 
-    channels, like, positions = x.shape[1], _TYPES[x.dtype], x.numel() // (len(x) * x.shape[1])
+    rows, channels = x.shape[0], x.shape[1]
+    address, values, like = x.data_ptr(), x.numel(), _TYPES[x.dtype]
+    row, positions = values // rows * x.element_size(), values // (rows * channels)
     of_rows: dict[int, Moments] = {}
     mean, var = np.empty(channels), np.empty(channels)
 
     def measure_rows(begin: int, end: int) -> None:
-        rows, middle, spread = x[begin:end], np.empty(channels), np.empty(channels)
-        measure_channels(rows.data_ptr(), (len(rows), positions), True, 0, channels, like, middle, spread)
-        of_rows[begin] = Moments(len(rows) * positions, 0, torch.from_numpy(middle), torch.from_numpy(spread))
+        middle, spread = np.empty(channels), np.empty(channels)
+        some = (end - begin, positions)
+        measure_channels(address + begin * row, some, True, 0, channels, like, middle, spread)
+        of_rows[begin] = Moments(some[0] * positions, images, torch.from_numpy(middle), torch.from_numpy(spread))
 
     def measure_some_channels(begin: int, end: int) -> None:
-        measure_channels(x.data_ptr(), (len(x), positions), False, begin, end, like, mean, var)
+        measure_channels(address, (rows, positions), False, begin, end, like, mean, var)
 
     if last:
-        share(measure_rows, len(x), x.numel())
-        return replace(reduce(merge, (of_rows[begin] for begin in sorted(of_rows))), images=images)
-    share(measure_some_channels, channels, x.numel())
-    return Moments(len(x) * positions, images, torch.from_numpy(mean), torch.from_numpy(var))
+        share(measure_rows, rows, values)
+        parts = [of_rows[begin] for begin in sorted(of_rows)]
+        return parts[0] if len(parts) == 1 else replace(reduce(merge, parts), images=images)
+    share(measure_some_channels, channels, values)
+    return Moments(rows * positions, images, torch.from_numpy(mean), torch.from_numpy(var))
 
 
 def _layout(x: Tensor) -> bool | None:

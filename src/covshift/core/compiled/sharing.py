@@ -1,9 +1,10 @@
 """Compiled work on as many threads as torch uses."""
 
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 
 import torch
+
+from covshift.support.threads import in_pieces
 
 _SMALL = 1 << 18  # values: with fewer, a second thread costs more than it saves
 
@@ -16,10 +17,5 @@ def share(work: Callable[[int, int], None], parts: int, values: int) -> None:
         parts: the number of parts.
         values: the number of values in all of them.
     """
-    count = min(torch.get_num_threads(), parts, 1 + values // _SMALL)
-    if count == 1:
-        work(0, parts)
-        return
-    edges = [parts * i // count for i in range(count + 1)]
-    with ThreadPoolExecutor(count) as pool:
-        list(pool.map(work, edges[:-1], edges[1:]))
+    threads = torch.get_num_threads()
+    in_pieces(work, parts, min(threads, 1 + values // _SMALL), threads)

@@ -23,11 +23,11 @@ def speckle(image: Array, noise: Array, scale: float, out: Array) -> None:
 
 
 @kernel
-def salt_and_pepper(image: Array, hit: Array, salt: Array, amount: float, out: Array) -> None:
-    """Set values to white or black where `hit` is below `amount`, and to the image elsewhere."""
+def salt_and_pepper(image: Array, hit: Array, salt: Array, out: Array) -> None:
+    """Set values to white or black where they are hit, and to the image elsewhere."""
     for i in range(image.size):
         out[i] = level(image[i] / 255.0)
-        if hit[i] < amount:
+        if hit[i]:
             out[i] = 255 if salt[i] < 0.5 else 0
 
 
