@@ -282,6 +282,7 @@ EIGHT = torch.eye(10)[torch.arange(100) % 8]
 SOME = torch.where(torch.arange(100)[:, None] % 10 == 0, EIGHT.roll(1, 1), EIGHT)
 """Every tenth answer is another one than in `EIGHT`."""
 SKEWED = ClassMix((0.9, *[0.1 / 9] * 9), (0.1,) * 10, skewed=True)
+FEW = forecast(0.3, 0.4, sure=False, why="few classes", classes=SKEWED)
 NEW = forecast(0.3, 0.4, sure=False, why="it is new")
 
 
@@ -306,8 +307,10 @@ NEW = forecast(0.3, 0.4, sure=False, why="it is new")
         (seen(3 * ALL, 2 * ALL, 4 * ONE), {}, "repair", True),
         # a confused model
         (seen(3 * ONE, 5 * ALL, 4 * ALL), {}, "repair", False),
-        # few classes by the forecast, which knows more of them
-        (seen(4 * ALL, 3 * OTHER), {"forecast": forecast(0.8, 0.6, classes=SKEWED)}, "cannot help", False),
+        # few classes by the forecast, which knows more of them, so that even answers speak for nothing
+        (seen(4 * ALL, 3 * OTHER), {"forecast": forecast(0.8, 0.6, classes=SKEWED)}, "cannot help", True),
+        (seen(3 * ONE, 2 * ALL), {"forecast": NEW}, "repair", False),
+        (seen(3 * ONE, 2 * ALL), {"forecast": FEW}, "cannot help", True),
         # errors that cannot be relied on do not count
         (seen(3 * ALL, 4 * OTHER), {"forecast": NEW}, "repair", False),
         (seen(4 * ALL, 3 * OTHER), {"forecast": NEW}, "nothing to repair", False),

@@ -144,6 +144,8 @@ def judge(
     check_enough(len(half))
     classes, further = effective_classes(half), believed_gain(half, seen.adapted)
     even = classes >= _EVEN * _left_by_chance(len(half), torch.ones(half.shape[1]) if usual is None else usual)
+    if forecast is not None and forecast.classes is not None and forecast.classes.skewed:
+        even = False  # some networks answer evenly once they are adapted to a single class
     confused = even and classes >= _UNDONE * effective_classes(seen.plain)
     in_part = further.fall < -further.uncertainty if even else not further.sure
     after = half if in_part else seen.adapted
@@ -157,7 +159,7 @@ def judge(
     if changed >= _CHANGED and _is_right(gain, believed, None if in_part else sure, high):
         layers = "only the first half of the layers is adapted, " if in_part else ""
         return Verdict("repair", f"the images have moved by {seen.distance.average:.2f}, {layers}{reason}", in_part)
-    if not even or (forecast is not None and forecast.classes is not None and forecast.classes.skewed):
+    if not even:
         mixed = "the images seem to be of few classes, or of some much more than of others"
         mixed += f" ({_top(half):.0%} of the answers are the same one), whose statistics are no shift"
         return Verdict("cannot help", f"{mixed}; {reason}", in_part)
