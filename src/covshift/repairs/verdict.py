@@ -34,6 +34,9 @@ _WORTH = 0.01
 _CHANGED = 0.03
 """Share of the answers that adapting must change: the error cannot fall by more."""
 
+_CLEAR = 1.64
+"""Number of standard errors that chance exceeds to one side one time out of 20."""
+
 _CONTRADICTED = 2
 """Number of standard errors by which another model believes that the error rises, from which it contradicts."""
 
@@ -76,10 +79,9 @@ class Gain(NamedTuple):
     fall: float
     uncertainty: float
 
-    @property
-    def sure(self) -> bool:
-        """Whether the error falls by more than a standard error."""
-        return self.fall > self.uncertainty
+    def is_sure(self, *, clearly: bool = False) -> bool:
+        """Return whether the error falls by more than a standard error; or clearly, as chance does 1 time out of 20."""
+        return self.fall > (_CLEAR if clearly else 1) * self.uncertainty
 
     @property
     def possible(self) -> bool:
@@ -130,6 +132,8 @@ def judge(
     to them makes a model worse, and its answers less sure. The first half of the layers knows little of classes, so
     that adapting these alone undoes much of a shift, and leaves few classes few. Where the answers are then uneven,
     going further has to be believed in, too; where they are even, it is left out only if it is believed to do harm.
+    Where the forecast finds few classes, what is believed has to be clear.
+
     Even answers are a sign of a shift where those of the model as it is are of few classes, which a shift has confused
     then, or where they get surer by adapting all layers: without a shift they get less sure. With such a sign it is
     enough that the error is not believed to rise. But a network whose layers all know of classes, such as a
@@ -153,9 +157,9 @@ def judge(
     check_enough(len(half))
     classes, further = effective_classes(half), believed_gain(half, seen.adapted)
     even = classes >= _EVEN * _left_by_chance(len(half), torch.ones(half.shape[1]) if usual is None else usual)
-    if forecast is not None and forecast.classes is not None and forecast.classes.skewed:
-        even = False  # some networks answer evenly once they are adapted to a single class
-    in_part = further.fall < -further.uncertainty if even else not further.sure
+    few = forecast is not None and forecast.classes is not None and forecast.classes.skewed
+    even = even and not few  # some networks answer evenly once they are adapted to a single class
+    in_part = not (further.possible if even else further.is_sure(clearly=few))
     after = half if in_part else seen.adapted
     gain, changed = believed_gain(seen.plain, after), _changed(seen.plain, after)
     sure = forecast if forecast is not None and forecast.sure else None
@@ -164,7 +168,8 @@ def judge(
     surer = even and not in_part and _is_surer(seen)
     words = f"{_in_words(gain)}{', and answers get surer' if surer else ''}{_predicted(forecast, clean)}"
     reason = f"adapting changes {changed:.1%} of the answers, and {words}"
-    believed = gain.sure or ((confused or surer) and gain.possible and not _is_contradicted(seen, after))
+    sign = (confused or surer) and gain.possible and not _is_contradicted(seen, after)
+    believed = gain.is_sure(clearly=few) or sign
     if changed >= _CHANGED and _is_right(gain, believed, None if in_part else sure, high):
         layers = "only the first half of the layers is adapted, " if in_part else ""
         return Verdict("repair", f"the images have moved by {seen.distance.average:.2f}, {layers}{reason}", in_part)
@@ -193,7 +198,7 @@ def _is_right(gain: Gain, believed: bool, forecast: Forecast | None, high: bool)
 def _is_surer(seen: Observation) -> bool:
     """Return whether the adapted model is surer of its answers by more than a standard error."""
     plain, adapted = (logits.double().softmax(1).amax(1) for logits in (seen.plain, seen.adapted))
-    return _mean_gain(adapted - plain).sure
+    return _mean_gain(adapted - plain).is_sure()
 
 
 def _is_contradicted(seen: Observation, after: Tensor) -> bool:
