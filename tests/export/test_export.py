@@ -442,7 +442,8 @@ def run_file(path, x, model):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", LARGE)
-def test_large_architectures(name, tmp_path, record_property):
+def test_large_architectures(name, tmp_path):
+    """`pytest -m slow -rP tests/export` prints the figures."""
     torch.manual_seed(0)
     make, side = LARGE[name]
     model = randomise(make(), dtype=torch.float32)
@@ -472,5 +473,5 @@ def test_large_architectures(name, tmp_path, record_property):
             fresh = run_file(tmp_path / "fresh.onnx", some, model)
             off["swapped, to a fresh export", number] = relative(ask(swappable, some, **feeds), fresh)
     for (file, number), value in off.items():
-        record_property(f"{file}, batch of {number}", f"{value:.1e}")
+        sys.stdout.write(f"{name}: {file}, batch of {number}: {value:.1e}\n")
     assert max(off.values()) <= CLOSE

@@ -21,7 +21,7 @@ from covshift.repairs.verdict import believed_gain
 from covshift.shift.distance import Distance
 from covshift.shift.forecast.assess import learn
 from covshift.shift.forecast.forecast import ClassMix, Forecast, Prediction
-from covshift.shift.forecast.observe import Observation
+from covshift.shift.forecast.observe import Conditional, Observation
 
 
 @pytest.fixture(scope="module")
@@ -64,10 +64,10 @@ def run(*words):
 def test_shifted_pictures_are_repaired_as_estimate_does(place, model, tmp_path):
     labelled = covshift.open_data(f"folder:{place}/dark")
     source = covshift.open_data(f"npz:{place}/source.npz")
-    done = run(
-        "--model", model.uri, "--target", f"folder:{place}/dark", "--source", source.uri, "--out", tmp_path / "r"
-    )
+    asked = ["--model", model.uri, "--target", f"folder:{place}/dark", "--predictor", tmp_path / "learned"]
+    done = run(*asked, "--source", source.uri, "--out", tmp_path / "r")
     assert done.exit_code == 0, done.output
+    assert run(*asked, "--out", tmp_path / "again").stdout.splitlines()[:-1] == done.stdout.splitlines()[:-1]
     assert done.stdout.startswith("repair: the images have moved by ")
     assert "; the predicted error is " in done.stdout
     before = error(model, labelled)
@@ -219,6 +219,11 @@ def test_bad_input_is_one_sentence(place, model, tmp_path):
         (["--check", few], "name them: --labels"),
         ([*good, "--labels", f"folder:{place}/dark"], "expected --labels with --check"),
         ([], "expected a model and images"),
+        ([*good, "--predictor", "typo"], "there is no predictor at typo; name a source"),
+        (
+            ["--model", model.uri, "--target", f"folder:{few}", "--source", "npz:x", "--predictor", tmp_path / "p"],
+            "expected at least 32 images to take statistics of, got 5",
+        ),
         (["--model", model.uri, "--target", "video:none.mp4"], "there is no video at none.mp4"),
     ]
     for words, message in rows:
@@ -232,7 +237,8 @@ def test_bad_input_is_one_sentence(place, model, tmp_path):
     made = tmp_path / "made"
     printed = json.loads(run(*good, "--out", made, "--json").stdout)
     assert printed == json.loads((made / "card.json").read_text()), "with the digests of its files"
-    for more in (["--force"], ["--out", tmp_path / "new"], ["--source", f"npz:{place}/source.npz"]):
+    source = ["--source", f"npz:{place}/source.npz"]
+    for more in (["--force"], ["--out", tmp_path / "new"], source, ["--predictor", "p"]):
         done = run("--check", made, "--labels", f"folder:{place}/dark", *more)
         assert done.stderr.startswith("error: expected --check with --labels alone"), done.output
     shutil.copytree(place / "dark", tmp_path / "labelled")
@@ -267,9 +273,11 @@ def test_a_folder_that_was_changed_is_noticed(name, place, model, tmp_path):
         repairs.check(tmp_path / "r", covshift.open_data(f"folder:{place}/dark"))
 
 
-def seen(plain, adapted, half=None):
-    """What `judge` looks at: logits, 100 images of 10 classes."""
-    return Observation(plain, adapted, Distance({"layer": 0.5})), adapted if half is None else half
+def seen(plain, adapted, half=None, past=None):
+    """What `judge` looks at: logits, 100 images of 10 classes; `past` what their classes explain."""
+    rows = torch.arange(0, 100, 2)
+    conditional = None if past is None else Conditional(rows, past[rows])
+    return Observation(plain, adapted, Distance({"layer": 0.5}), conditional), adapted if half is None else half
 
 
 def forecast(plain, adapted, **more):
@@ -278,10 +286,13 @@ def forecast(plain, adapted, **more):
 
 ALL, ONE = torch.eye(10).repeat(10, 1), torch.eye(10)[:1].repeat(100, 1)
 OTHER = ALL.roll(1, 1)
+DOUBTFUL = torch.where(torch.arange(100)[:, None] % 5 < 3, 9 * ALL, 1.2 * ALL)
+"""Answers of all classes, some of them sure."""
 EIGHT = torch.eye(10)[torch.arange(100) % 8]
 SOME = torch.where(torch.arange(100)[:, None] % 10 == 0, EIGHT.roll(1, 1), EIGHT)
 """Every tenth answer is another one than in `EIGHT`."""
 SKEWED = ClassMix((0.9, *[0.1 / 9] * 9), (0.1,) * 10, skewed=True)
+FEW = forecast(0.3, 0.4, sure=False, why="few classes", classes=SKEWED)
 NEW = forecast(0.3, 0.4, sure=False, why="it is new")
 
 
@@ -306,8 +317,14 @@ NEW = forecast(0.3, 0.4, sure=False, why="it is new")
         (seen(3 * ALL, 2 * ALL, 4 * ONE), {}, "repair", True),
         # a confused model
         (seen(3 * ONE, 5 * ALL, 4 * ALL), {}, "repair", False),
-        # few classes by the forecast, which knows more of them
-        (seen(4 * ALL, 3 * OTHER), {"forecast": forecast(0.8, 0.6, classes=SKEWED)}, "cannot help", False),
+        # few classes by the forecast, which knows more of them, so that even answers speak for nothing
+        (seen(4 * ALL, 3 * OTHER), {"forecast": forecast(0.8, 0.6, classes=SKEWED)}, "cannot help", True),
+        (seen(3 * ONE, DOUBTFUL), {}, "repair", False),
+        (seen(3 * ONE, DOUBTFUL), {"forecast": FEW}, "cannot help", True),
+        # a single class, which the network answers evenly once it is adapted to it, and as both models believe, worse
+        (seen(3 * ONE, 2 * ALL), {}, "nothing to repair", False),
+        (seen(3 * ONE, DOUBTFUL, past=9 * ONE), {}, "nothing to repair", False),
+        (seen(3 * ONE, DOUBTFUL, past=9 * ALL), {}, "repair", False),
         # errors that cannot be relied on do not count
         (seen(3 * ALL, 4 * OTHER), {"forecast": NEW}, "repair", False),
         (seen(4 * ALL, 3 * OTHER), {"forecast": NEW}, "nothing to repair", False),

@@ -2,13 +2,17 @@
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from covshift.cli import options
 from covshift.cli.parser import FOUND
 from covshift.support.errors import CovshiftError
+
+if TYPE_CHECKING:
+    from covshift.data import Data
+    from covshift.shift.forecast.predictor import Predictor
 
 
 def command(
@@ -19,6 +23,14 @@ def command(
     ] = None,
     source: Annotated[
         str | None, typer.Option(help="Clean labelled images, e.g. folder:val.", show_default=False)
+    ] = None,
+    predictor: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="File to keep what is learned from the source in, and to use it next time.",
+            show_default=False,
+        ),
     ] = None,
     out: Annotated[
         Path | None, typer.Option(metavar="DIR", help="New folder for the repaired model.", show_default="repaired")
@@ -46,12 +58,10 @@ def command(
 
     covshift repair --check repaired --labels folder:labelled
     """
-    from covshift.data import open_data
-
     if check is not None:
         if labels is None:
             raise CovshiftError("expected labelled images with --check; name them: --labels folder:DIR")
-        if any((model, target, source, out, force)):
+        if any((model, target, source, predictor, out, force)):
             raise CovshiftError("expected --check with --labels alone: the folder of the repair knows its model")
         _check(check, labels, limit, skip_broken, device, as_json)
         return
@@ -59,17 +69,24 @@ def command(
         raise CovshiftError("expected --labels with --check, which evaluates a repaired folder: --check repaired")
     if model is None or target is None:
         raise CovshiftError("expected a model and images; name them: --model torchvision:resnet50 --target folder:DIR")
-    from covshift.data import open_unlabelled
+    from covshift.data import open_data, open_unlabelled
     from covshift.models import open_model
     from covshift.repairs import repair
     from covshift.repairs.folder import check_new
+    from covshift.repairs.verdict import check_enough
+    from covshift.shift.forecast.assess import check_source, predictor_for
     from covshift.support.device import choose_device
 
     folder = check_new(out or Path("repaired"))
+    check_source(source, predictor)
     opened = open_model(model)
     opened.module.to(choose_device(device))
-    clean = None if source is None else open_data(source)
-    made = repair(opened, open_unlabelled(target), source=clean, force=force, limit=limit, skip_broken=skip_broken)
+    images = open_unlabelled(target)
+    clean: Data | Predictor | None = None if source is None else open_data(source)
+    if predictor is not None:
+        check_enough(min(len(images), limit))  # before it is learned, which takes long
+        clean = predictor_for(opened, source, predictor, limit, skip_broken=skip_broken)
+    made = repair(opened, images, source=clean, force=force, limit=limit, skip_broken=skip_broken)
     card = made.card if made.patch is None else made.save(folder)
     if as_json:
         typer.echo(card.as_json())

@@ -109,8 +109,9 @@ def repair(
     among = target.among if isinstance(target, Data) else None
     some = spread(batches, _MOST_EXACT)
     answers = look_at(model, some, learned)
-    seen, half, forecast, verdict = _judge(answers, learned, among)
-    exact = some is batches and len(half) <= _MOST_EXACT
+    shown = answers if among is None else answers.among(among)
+    verdict, forecast = judge_answers(shown, learned)
+    exact = some is batches and len(shown.half) <= _MOST_EXACT
     anchor = None if learned is None else learned.source
     prior: Prior = "auto" if exact and anchor is not None and anchor.spread else 0
     layers = _first_half(model, anchor) if verdict.half else None
@@ -119,8 +120,8 @@ def repair(
         patch = estimate(model, batches, source=anchor, exact=exact, prior=prior, layers=layers, progress=progress)
     card = Card.of(
         verdict=verdict,
-        seen=seen,
-        half=half,
+        seen=shown.seen,
+        half=shown.half,
         forecast=forecast,
         patch=patch,
         model=getattr(model, "uri", type(unwrap(model)).__name__),
@@ -142,28 +143,21 @@ class Answers(NamedTuple):
     seen: Observation
     half: Tensor
 
-
-class Judged(NamedTuple):
-    """Answers among the classes that the images can be of, the errors that are predicted from them, and the verdict."""
-
-    seen: Observation
-    half: Tensor
-    forecast: Forecast | None
-    verdict: Verdict
+    def among(self, classes: Sequence[int]) -> "Answers":
+        """Return the answers restricted to these classes."""
+        return Answers(self.seen.among(classes), select(self.half, classes))
 
 
-def _judge(answers: Answers, learned: Predictor | None, among: Sequence[int] | None) -> Judged:
-    """Return the verdict on some answers, and what it rests on."""
+def judge_answers(answers: Answers, learned: Predictor | None) -> tuple[Verdict, Forecast | None]:
+    """Return the verdict on some answers, and the errors that are predicted from them where there is a predictor."""
     seen, half = answers
-    if among is not None:
-        seen, half = seen.among(among), select(half, among)
     if learned is None:
-        return Judged(seen, half, None, judge(seen, half))
+        return judge(seen, half), None
     forecast = learned.predict_observed(seen)
     usual = None if learned.knowledge is None else learned.knowledge.usual
-    if usual is not None and among is not None:
-        usual = usual[list(among)]
-    return Judged(seen, half, forecast, judge(seen, half, forecast, clean=learned.conditions[0].plain, usual=usual))
+    if usual is not None and seen.classes is not None:
+        usual = usual[list(seen.classes)]
+    return judge(seen, half, forecast, clean=learned.conditions[0].plain, usual=usual), forecast
 
 
 def _method(exact: bool, prior: Prior, half: bool) -> str:

@@ -34,6 +34,12 @@ _WORTH = 0.01
 _CHANGED = 0.03
 """Share of the answers that adapting must change: the error cannot fall by more."""
 
+_CLEAR = 1.64
+"""Number of standard errors that chance exceeds to one side one time out of 20."""
+
+_CONTRADICTED = 2
+"""Number of standard errors by which another model believes that the error rises, from which it contradicts."""
+
 
 class Verdict(NamedTuple):
     """A decision in words.
@@ -73,10 +79,9 @@ class Gain(NamedTuple):
     fall: float
     uncertainty: float
 
-    @property
-    def sure(self) -> bool:
-        """Whether the error falls by more than a standard error."""
-        return self.fall > self.uncertainty
+    def is_sure(self, *, clearly: bool = False) -> bool:
+        """Return whether the error falls by more than a standard error; or clearly, as chance does 1 time out of 20."""
+        return self.fall > (_CLEAR if clearly else 1) * self.uncertainty
 
     @property
     def possible(self) -> bool:
@@ -98,7 +103,11 @@ def believed_gain(before: Tensor, after: Tensor) -> Gain:
     >>> believed_gain(one, other).fall > 0 > believed_gain(other, one).fall
     True
     """
-    beliefs = (before.double().softmax(1) + after.double().softmax(1)) / 2
+    return _gain_by((before.double().softmax(1) + after.double().softmax(1)) / 2, before, after)
+
+
+def _gain_by(beliefs: Tensor, before: Tensor, after: Tensor) -> Gain:
+    """Return by how much the error falls from one model to another, by the chances of each class, [images, classes]."""
     old, new = (beliefs.gather(1, logits.argmax(1, keepdim=True)) for logits in (before, after))
     return _mean_gain(new - old)
 
@@ -123,9 +132,13 @@ def judge(
     to them makes a model worse, and its answers less sure. The first half of the layers knows little of classes, so
     that adapting these alone undoes much of a shift, and leaves few classes few. Where the answers are then uneven,
     going further has to be believed in, too; where they are even, it is left out only if it is believed to do harm.
-    And where they are even, but those of the model as it is are of few classes, a shift has confused that one, and it
-    is not believed. Even answers that get surer by adapting all layers speak for a shift, too: without one they get
-    less sure. Then it is enough that the error is not believed to rise.
+    Where the forecast finds few classes, what is believed has to be clear.
+
+    Even answers are a sign of a shift where those of the model as it is are of few classes, which a shift has confused
+    then, or where they get surer by adapting all layers: without a shift they get less sure. With such a sign it is
+    enough that the error is not believed to rise. But a network whose layers all know of classes, such as a
+    transformer, answers evenly when it is adapted to a single class. So even answers are no sign where the forecast
+    finds few classes, nor where the model that is adapted to what the classes do not explain contradicts.
 
     Args:
         seen: the answers of the model as it is and adapted, without labels.
@@ -144,20 +157,23 @@ def judge(
     check_enough(len(half))
     classes, further = effective_classes(half), believed_gain(half, seen.adapted)
     even = classes >= _EVEN * _left_by_chance(len(half), torch.ones(half.shape[1]) if usual is None else usual)
-    confused = even and classes >= _UNDONE * effective_classes(seen.plain)
-    in_part = further.fall < -further.uncertainty if even else not further.sure
+    few = forecast is not None and forecast.classes is not None and forecast.classes.skewed
+    even = even and not few  # some networks answer evenly once they are adapted to a single class
+    in_part = not (further.possible if even else further.is_sure(clearly=few))
     after = half if in_part else seen.adapted
     gain, changed = believed_gain(seen.plain, after), _changed(seen.plain, after)
     sure = forecast if forecast is not None and forecast.sure else None
     high = sure is not None and sure.plain.error > clean + max(_chance(clean, len(half)), _USUAL)
+    confused = even and classes >= _UNDONE * effective_classes(seen.plain)
     surer = even and not in_part and _is_surer(seen)
     words = f"{_in_words(gain)}{', and answers get surer' if surer else ''}{_predicted(forecast, clean)}"
     reason = f"adapting changes {changed:.1%} of the answers, and {words}"
-    believed = gain.sure or confused or (surer and gain.possible)
+    sign = (confused or surer) and gain.possible and not _is_contradicted(seen, after)
+    believed = gain.is_sure(clearly=few) or sign
     if changed >= _CHANGED and _is_right(gain, believed, None if in_part else sure, high):
         layers = "only the first half of the layers is adapted, " if in_part else ""
         return Verdict("repair", f"the images have moved by {seen.distance.average:.2f}, {layers}{reason}", in_part)
-    if not even or (forecast is not None and forecast.classes is not None and forecast.classes.skewed):
+    if not even:
         mixed = "the images seem to be of few classes, or of some much more than of others"
         mixed += f" ({_top(half):.0%} of the answers are the same one), whose statistics are no shift"
         return Verdict("cannot help", f"{mixed}; {reason}", in_part)
@@ -182,7 +198,16 @@ def _is_right(gain: Gain, believed: bool, forecast: Forecast | None, high: bool)
 def _is_surer(seen: Observation) -> bool:
     """Return whether the adapted model is surer of its answers by more than a standard error."""
     plain, adapted = (logits.double().softmax(1).amax(1) for logits in (seen.plain, seen.adapted))
-    return _mean_gain(adapted - plain).sure
+    return _mean_gain(adapted - plain).is_sure()
+
+
+def _is_contradicted(seen: Observation, after: Tensor) -> bool:
+    """Return whether the model that is adapted to what classes do not explain believes that the error rises."""
+    if seen.conditional is None:
+        return False
+    rows, logits = seen.conditional
+    gain = _gain_by(logits.double().softmax(1), seen.plain[rows], after[rows])
+    return gain.fall < -_CONTRADICTED * gain.uncertainty
 
 
 def _in_words(gain: Gain) -> str:

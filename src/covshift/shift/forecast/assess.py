@@ -83,22 +83,13 @@ def assess(
         skip_broken: leave out pictures that cannot be read; by default the first one raises.
     """
     wanted = parse_condition(condition)
-    kept = predictor if predictor is not None and predictor.exists() else None
-    if predictor is not None and source is None and kept is None:
-        raise CovshiftError(
-            f"there is no predictor at {predictor}; name a source, clean labelled images, to learn one from"
-        )
+    check_source(source, predictor)
     opened = open_model(model)
     opened.module.to(choose_device(device))
     unlabelled = open_unlabelled(target)
     pixels = _read(opened, unlabelled, wanted, images, skip_broken).images
-    if kept is not None:
-        learned = Predictor.load(kept, opened, batch_size=_BATCH)
-    elif source is not None:
-        learned = learn(opened, open_data(source), images, skip_broken=skip_broken)
-        if predictor is not None:
-            learned.save(predictor)
-    else:
+    learned = predictor_for(opened, source, predictor, images, skip_broken=skip_broken)
+    if learned is None:
         if not any(map(holds_statistics, opened.module.modules())):
             raise CovshiftError(
                 f"{opened.uri} holds no statistics of its training data to compare with; name a source, clean labelled "
@@ -109,6 +100,35 @@ def assess(
         return Assessment(distance, len(pixels), None)
     forecast = learned.predict(pixels, among=unlabelled.among)
     return Assessment(forecast.distance, forecast.images, forecast)
+
+
+def check_source(source: str | None, file: Path | None) -> None:
+    """Raise a `CovshiftError` if a file is to hold a predictor, and there is nothing to learn one from."""
+    if file is not None and source is None and not file.exists():
+        raise CovshiftError(f"there is no predictor at {file}; name a source, clean labelled images, to learn one from")
+
+
+def predictor_for(
+    model: Model, source: str | None, file: Path | None, limit: int, *, skip_broken: bool = False
+) -> Predictor | None:
+    """Return the predictor that a file keeps, or else one that is learned from a source; None without both.
+
+    Args:
+        model: what `open_model` returns.
+        source: the URI of clean labelled images.
+        file: where the predictor is kept, and is written to once it is learned.
+        limit: the number of images to learn from, spread evenly.
+        skip_broken: whether to leave out pictures that cannot be read; by default the first one raises.
+    """
+    check_source(source, file)
+    if file is not None and file.exists():
+        return Predictor.load(file, model, batch_size=_BATCH)
+    if source is None:
+        return None
+    learned = learn(model, open_data(source), limit, skip_broken=skip_broken)
+    if file is not None:
+        learned.save(file)
+    return learned
 
 
 def learn(
