@@ -16,7 +16,7 @@ from typing import Any
 import cv2
 import numpy as np
 import torch
-from forecasts import FIT, TESTED, Target, costs_of_advice, held, measure, summary
+from forecasts import FIT, TESTED, Target, costs_of_advice, drawn, held, measure, summary
 from numpy.typing import NDArray
 from shift import Rows
 
@@ -345,10 +345,10 @@ def main() -> None:
         predictor = Predictor.fit(model, images[FIT], labels[FIT])
         predictor.save(arguments.predictor)
     rows = Rows(arguments.rows, model.digest[:16])
-    some, truth = images[TESTED][:NUMBER], labels[TESTED][:NUMBER]
     for group, shifts in SHIFTS.items():
         for shift in shifts:
             key = {"group": group, "name": shift.__name__, "images": NUMBER}
+            some, truth = drawn(images[TESTED], labels[TESTED], NUMBER, [NUMBER, *shift.__name__.encode()])
             target = Target(key, partial(shifted, some, shift), truth)
             rows.measure(key, partial(measure, predictor, target))
     print("| | got a number | plain: off by | held | half width | adapted: off by | held | half width |")

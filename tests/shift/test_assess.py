@@ -63,8 +63,8 @@ def test_prediction_and_alarm(run, tmp_path):
     given = ("--source", "npz:some.npz", "--condition", "gaussian_noise/3", "--predictor", "kept")
     first = run(*given)
     assert first.exit_code == 0, first.output
-    assert "predicted error" in first.stdout
-    assert "adapting would" in first.stdout
+    assert "a guess, which may be off by any amount: " in first.stdout
+    assert "% if adapted" in first.stdout
     assert (tmp_path / "kept").exists()
     assert run(*given, "--alarm", "1", "--ignore-unsure").exit_code == 0  # no error is above 100 %
     # what was kept needs no source
