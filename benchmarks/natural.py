@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from forecasts import FIT, TESTED, Target, costs_of_advice, drawn, held, measure, summary
 from numpy.typing import NDArray
-from shift import Rows
+from shift import Row, Rows
 
 from covshift.data import open_data
 from covshift.models import open_model
@@ -386,6 +386,18 @@ def shifted(images: Picture, shift: Callable[[Picture, Any], Picture]) -> Pictur
     return np.stack([shift(image, rng) for image in images])
 
 
+def report(rows: list[Row]) -> None:
+    """Print the table, the shifts whose error is outside its interval, and what advice did to the error."""
+    print("| | got a number | plain: off by | held | half width | adapted: off by | held | half width |")
+    print("|---|--:|--:|--:|--:|--:|--:|--:|")
+    for group in SHIFTS:
+        summary([row for row in rows if row["group"] == group], group)
+    for which, name in enumerate(("plain", "adapted")):
+        missed = [row["name"] for row in rows if row["sure"] and not held(row, which)]
+        print(f"\nthe error of the {name} model is outside its interval for {', '.join(missed) or 'none'}")
+    print(f"\n{costs_of_advice(rows)}")
+
+
 def main() -> None:
     """Read the arguments and run."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -410,14 +422,7 @@ def main() -> None:
             some, truth = drawn(images[TESTED], labels[TESTED], NUMBER, [NUMBER, *shift.__name__.encode()])
             target = Target(key, partial(shifted, some, shift), truth)
             rows.measure(key, partial(measure, predictor, target))
-    print("| | got a number | plain: off by | held | half width | adapted: off by | held | half width |")
-    print("|---|--:|--:|--:|--:|--:|--:|--:|")
-    for group in SHIFTS:
-        summary([row for row in rows.rows if row["group"] == group], group)
-    for which, name in enumerate(("plain", "adapted")):
-        missed = [row["name"] for row in rows.rows if row["sure"] and not held(row, which)]
-        print(f"\nthe error of the {name} model is outside its interval for {', '.join(missed) or 'none'}")
-    print(f"\n{costs_of_advice(rows.rows)}")
+    report(rows.rows)
 
 
 if __name__ == "__main__":
