@@ -55,11 +55,24 @@ def forecasts(network: str) -> Step:
     return Step(command, made=rows, hours=0.5)
 
 
+def made_up_shifts(network: str) -> Step:
+    """Return the step that measures forecasts on made-up natural shifts, by the predictor of the step before."""
+    rows, predictor = (
+        f"results/shift/{name}" for name in (f"natural-{network}.jsonl", f"forecasts-{network}.predictor")
+    )
+    command = f"benchmarks/natural.py --model builtin:{network} --data builtin:cifar10 --predictor {predictor}"
+    return Step(f"{command} --rows {rows}", made=rows, hours=0.1)
+
+
+FORECAST = ("resnet20", "resnet20-augmix", "resnet20-fixup")
+"""The built-in networks whose forecasts are measured; the last one has no BatchNorm."""
+
 STEPS = [
     bench("results/suite.yaml"),
     bench("results/methods/suite.yaml"),
     bench("results/imagenet.yaml", needs="imagenet"),
-    *map(forecasts, ("resnet20", "resnet20-augmix", "resnet32")),
+    *map(forecasts, FORECAST),
+    *map(made_up_shifts, FORECAST),
     Step("-m covshift report results --measure 1000 --readme results/README.md"),
     Step("-m covshift report results/methods --readme results/methods/README.md --out report/methods"),
     Step("docs/claims.py"),

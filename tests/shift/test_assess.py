@@ -12,6 +12,7 @@ from covshift.cli import app
 from covshift.shift import Distance
 from covshift.shift.forecast import assess
 from covshift.shift.forecast.forecast import Forecast, Prediction
+from covshift.support.errors import CovshiftError
 
 NETS = """
 import torch
@@ -63,8 +64,8 @@ def test_prediction_and_alarm(run, tmp_path):
     given = ("--source", "npz:some.npz", "--condition", "gaussian_noise/3", "--predictor", "kept")
     first = run(*given)
     assert first.exit_code == 0, first.output
-    assert "predicted error" in first.stdout
-    assert "adapting would" in first.stdout
+    assert "a guess, which may be off by any amount: " in first.stdout
+    assert "% if adapted" in first.stdout
     assert (tmp_path / "kept").exists()
     assert run(*given, "--alarm", "1", "--ignore-unsure").exit_code == 0  # no error is above 100 %
     # what was kept needs no source
@@ -73,6 +74,14 @@ def test_prediction_and_alarm(run, tmp_path):
     wrong = run(*given, model="other")
     assert wrong.exit_code == 1
     assert "on other weights" in wrong.stderr
+
+
+def test_three_times_as_many_images_are_taken_of_the_source(run, monkeypatch):
+    def learn(model, data, limit, **_):
+        raise CovshiftError(f"asked for {limit}")
+
+    monkeypatch.setattr(assess, "learn", learn)
+    assert "asked for 15" in run("--source", "npz:some.npz", "--limit", "5").stderr
 
 
 def test_what_cannot_be_told_is_an_alarm(run):

@@ -22,7 +22,7 @@ def command(
         options.like(
             options.LIMIT,
             min=2,
-            help="Number of images of each set, spread evenly: a sample is enough for an estimate.",
+            help="Number of images of the target, spread evenly; of the source three times as many are taken.",
             show_default=True,
         ),
     ] = 1000,

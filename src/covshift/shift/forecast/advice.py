@@ -30,7 +30,7 @@ def advise(plain: float, gain: Band, clean: float, chances: Tensor) -> Advice:
         low, high = 100 * gain.low, 100 * gain.high
         return Advice("adapt", f"adapting should lower the error by {low:.1f} to {high:.1f} points")
     if plain <= clean + _USUAL:
-        return Advice("nothing", f"the error is about that on clean images, {clean:.1%}")
+        return Advice("nothing", f"the error is about that on clean images, {100 * clean:.1f} %")
     if gain.high < WORTH:
         return Advice("nothing", "adapting would not lower the error")
     return label_some("whether adapting would lower the error is not certain", plain, chances)

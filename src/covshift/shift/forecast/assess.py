@@ -24,6 +24,7 @@ from covshift.support.errors import CovshiftError
 
 _BATCH = 64
 _LAYERS = 5  # listed in text
+_OF_SOURCE = 3  # times as many images: what those of calibration are harder by than they look is in every forecast
 
 
 @dataclass(frozen=True)
@@ -77,7 +78,7 @@ def assess(
         target: the URI of the images, as for `open_data`; `folder:DIR` means all pictures under it, in any folder.
         source: clean labelled images to learn the prediction from.
         condition: the condition of the target, such as "fog/3".
-        images: the number of images to take from target and source, spread evenly.
+        images: the number of images to take from the target, spread evenly; three times as many from the source.
         predictor: a file that keeps what is learned from the source; where it exists, no source is needed.
         device: the device to compute on: auto, cpu, cuda or mps.
         skip_broken: leave out pictures that cannot be read; by default the first one raises.
@@ -88,7 +89,7 @@ def assess(
     opened.module.to(choose_device(device))
     unlabelled = open_unlabelled(target)
     pixels = _read(opened, unlabelled, wanted, images, skip_broken).images
-    learned = predictor_for(opened, source, predictor, images, skip_broken=skip_broken)
+    learned = predictor_for(opened, source, predictor, _OF_SOURCE * images, skip_broken=skip_broken)
     if learned is None:
         if not any(map(holds_statistics, opened.module.modules())):
             raise CovshiftError(

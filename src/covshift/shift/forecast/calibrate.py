@@ -139,7 +139,8 @@ def calibrate(setting: Setting, corruptions: Sequence[Cell], imitations: Sequenc
         half = _observe_half(setting)
         chance = {path: value**2 * len(setting.labels) for path, value in half.distance.layers.items()}
         cases = _as_fresh(cases, look(half, beliefs, scale.temperature))
-    return Learned(conditions, scale, Knowledge(beliefs, tuple(cases), skews, usual, images, chance))
+    known = Knowledge(beliefs, tuple(cases), skews, usual, images, len(setting.labels), chance)
+    return Learned(conditions, scale, known)
 
 
 def _is_own(clean: Observation, chance: Mapping[str, float], images: int) -> bool:

@@ -1,8 +1,9 @@
 """`Doubt`: how far a prediction may be off, by how far the images are from the corruptions that it was learned on.
 
-Each kind of shift is left out in turn: how far off a line through the other corruptions is, and how far these are from
-it, is what is known of shifts that were never seen. To either side on its own: a model is too sure of itself on
-pictures that it does not know, so that errors are much more often above the line than below it.
+Near to these, it is off as they are from the line through them. Farther away, each kind of shift is left out in turn:
+how far off a line through the other corruptions is, and how far these are from it, is what is known of shifts that were
+never seen. To either side on its own: a model is too sure of itself on pictures that it does not know, so that errors
+are much more often above the line than below it.
 """
 
 from collections.abc import Sequence
@@ -22,12 +23,12 @@ _SHRINK = 0.1  # of the covariance of the features towards none
 _NEAREST = 2  # cases that a target must be near to
 _SPACED = 0.9  # share of the cases that are nearer to others than a target that is unlike them, if they are few
 _LEARNED = 3  # corruptions that its distance from what the lines were learned on is measured to
-_NEAR, _FAR = 0.5, 0.8  # from these: up to the one a target counts as of their kind, from the other on it does not
-_COVER = 0.975  # share of the corruptions that an interval is to hold, to either side
-_FACTORS = (1.25, 5.0)  # the least and the greatest multiple of the spread that an interval is made of
+_NEAR, _FAR = 0.3, 0.8  # from the one to the other, a target counts less and less as of their kind
+_FACTORS = (1.25, 5.0)  # the least and the greatest multiple of the spread that an interval is made of, far away
+_SHARED = 0.4  # share of the variance by counting that is the same in all conditions that the same images are shown in
 _SIGMAS = 1.96  # standard deviations that hold 95 % on either side, of a Gaussian
 _EQUAL = 1e-6  # standard deviation of features that do not vary
-_LEAST = 0.005  # spread that nothing is below
+_LEAST = 0.005  # spread that nothing is below, nor the deviation from the lines
 _SPREAD = 2.5  # standard deviations in the mean deviation to one side, of a Gaussian
 
 
@@ -88,7 +89,7 @@ class Doubt:
 
     Args:
         cases: the cases, clean images first.
-        images: the number of images that each was measured on.
+        images: the number of different images that they were measured on.
 
     Attributes:
         cases: the cases.
@@ -111,11 +112,10 @@ class Doubt:
         noise = np.array([_noise(case.noise) for case in cases])[1:]
         self._growth = np.array([[_growth(far, each) for each in side.T] for side in sides])  # [.., constant square]
         ratios = np.sqrt(np.maximum(sides**2 - _SIGMAS**2 * noise, 0)) / self._spread(far)  # beyond counting
-        learned = self._learned[1:]
-        near, others = (ratios[:, each] if each.any() else ratios for each in (learned, ~learned))
-        # Of corruptions and of other shifts, [2, below above, 3]. A dozen kinds cannot show what holds for 39 of 40
-        # others; the worst of them is as much as they can.
-        self._factors = np.stack([np.quantile(near, _COVER, axis=-2), others.max(-2)]).clip(*_FACTORS)
+        others = ~self._learned[1:]
+        # A dozen kinds cannot show what holds for 39 of 40 others; the worst of them is as much as they can.
+        self._factors = (ratios[:, others] if others.any() else ratios).max(-2).clip(*_FACTORS)  # [below above, 3]
+        self._near = self._around_lines()
         spaced = np.sort(self._apart(self._points), 1)[:, 1 : 1 + _NEAREST].mean(1)
         self.outside = max(OUTSIDE, float(np.quantile(spaced, _SPACED)))
 
@@ -123,11 +123,12 @@ class Doubt:
         """Return what the cases say of a target of some images that looks like this."""
         near = self._apart(self._space.place(np.array([look.features])))[0]
         far = self._far(near, np.ones(len(near), bool))
-        # Both the target and the images that the lines were learned on are some out of many.
-        noise = _noise(look.noise) * (1 + images / self._images)
         other = np.clip((far - _NEAR) / (_FAR - _NEAR), 0, 1)
-        factors = (1 - other) * self._factors[0] + other * self._factors[1]
-        below, above = np.hypot(factors * self._spread(np.array([far]))[:, 0], _SIGMAS * np.sqrt(noise))
+        of_line = other * (self._factors * self._spread(np.array([far]))[:, 0]) ** 2
+        of_line = of_line + (1 - other) * _SIGMAS**2 * self._near
+        # Both the target and the images that the lines were learned on are some out of many.
+        counted = _SIGMAS**2 * _noise(look.noise) * (1 + _SHARED * images / self._images)
+        below, above = np.sqrt(of_line + counted)
         values = _predict(self._lines, look.signals)
         plain, adapted, gain = map(Band, values.tolist(), (values - below).tolist(), (values + above).tolist())
         novelty = float(np.sort(near)[:_NEAREST].mean())
@@ -141,8 +142,15 @@ class Doubt:
 
     def _left_out(self, case: Case) -> Doubles:
         others = [other for other in self.cases if other.name != case.name or other.name == "clean"]
-        truth = np.array([case.plain, case.adapted, case.plain - case.adapted])
-        return np.asarray(truth - _predict(_lines(others), case.signals))
+        return np.asarray(_truth(case) - _predict(_lines(others), case.signals))
+
+    def _around_lines(self) -> Doubles:
+        """Return the variance of the errors around the lines beyond counting, [plain adapted gain]."""
+        rows = _learned_from(self.cases)
+        off = np.array([_truth(case) - _predict(self._lines, case.signals) for case in rows])
+        free = max(1, len(rows) - 2)  # each line has two numbers of its own
+        counted = (1 - _SHARED) * np.mean([_noise(case.noise) for case in rows], axis=0)
+        return np.asarray(np.maximum((off**2).sum(0) / free - counted, _LEAST**2))
 
     def _apart(self, points: Doubles) -> Doubles:
         return np.asarray(np.sqrt(((points[:, None] - self._points) ** 2).mean(-1)))
@@ -183,11 +191,19 @@ def _noise(of_two: tuple[float, float]) -> Doubles:
     return np.array([*of_two, sum(of_two)])
 
 
+def _truth(case: Case) -> Doubles:
+    return np.array([case.plain, case.adapted, case.plain - case.adapted])
+
+
+def _learned_from(cases: Sequence[Case]) -> list[Case]:
+    """Return the cases that lines are learned from: the corruptions, or all where there are hardly any."""
+    rows = [case for case in cases if case.name not in IMITATIONS]
+    return rows if len(rows) > 2 else list(cases)
+
+
 def _lines(cases: Sequence[Case]) -> Doubles:
     """Return slope and intercept from signal to error of both models, [2, 2], by the corruptions alone."""
-    rows = [case for case in cases if case.name not in IMITATIONS]
-    rows = rows if len(rows) > 2 else list(cases)
-    lines = []
+    rows, lines = _learned_from(cases), []
     for which in (0, 1):
         signals = np.array([case.signals[which] for case in rows])
         errors = np.array([(case.plain, case.adapted)[which] for case in rows])

@@ -63,7 +63,7 @@ class Follower:
         self._plain = [_fit_plain([other for other in known.cases if other.name != case.name]) for case in known.cases]
         self._plain.append(_fit_plain(known.cases))
         pairs = zip(known.cases, self._plain, strict=False)
-        self._doubt = Doubt([_as_running(case, weights) for case, weights in pairs], known.images)
+        self._doubt = Doubt([_as_running(case, weights) for case, weights in pairs], known.fitted)
 
     def remember(self, before: Answers | None, logits: Tensor) -> Answers:
         """Return what is remembered after some more answers of the adapted model, logits [images, classes].

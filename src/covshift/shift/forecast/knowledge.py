@@ -25,7 +25,8 @@ class Knowledge:
         cases: the calibration cases, clean images first.
         skews: what is known of images of few classes; None where nothing is.
         usual: the share of each class among the clean images.
-        images: the number of clean images.
+        images: the number of images that each case was measured on.
+        fitted: the number of different clean images that all cases were made of.
         chance: how much the mean of one image varies at each layer, in variances of the source, summed over channels.
     """
 
@@ -34,11 +35,12 @@ class Knowledge:
     skews: Skews | None
     usual: Tensor
     images: int
+    fitted: int
     chance: Mapping[str, float]
 
     def doubt(self) -> Doubt:
         """Return how far predictions may be off."""
-        return Doubt(self.cases, self.images)
+        return Doubt(self.cases, self.fitted)
 
     def look(self, seen: Observation, temperature: float) -> Look:
         """Return what some images look like, compared with calibration cases of more images."""

@@ -86,6 +86,7 @@ def pack_knowledge(known: Knowledge | None) -> dict[str, str]:
         "skewed": [] if known.skews is None else known.skews.cases,
         "usual": known.usual.tolist(),
         "images": known.images,
+        "fitted": known.fitted,
         "chance": known.chance,
     }
     return {_KNOWN: json.dumps(values)}
@@ -105,7 +106,9 @@ def unpack_knowledge(metadata: dict[str, str]) -> Knowledge | None:
     skewed = [SkewedCase(Skewed(look[0], *map(tuple, look[1:])), *errors) for look, *errors in values["skewed"]]
     skews = None if values["gap"] is None else Skews(float(values["gap"]), skewed)
     usual = torch.tensor(values["usual"], dtype=torch.float64)
-    return Knowledge(Beliefs(*values["beliefs"]), cases, skews, usual, int(values["images"]), dict(values["chance"]))
+    images = int(values["images"])
+    fitted = int(values.get("fitted", images))  # older files do not have it
+    return Knowledge(Beliefs(*values["beliefs"]), cases, skews, usual, images, fitted, dict(values["chance"]))
 
 
 def _check_numbers(values: Any) -> None:

@@ -3,29 +3,36 @@
 from typing import Any
 
 from covshift.shift.distance import Distance
-from covshift.shift.forecast.forecast import Advice, ClassMix, Forecast, Prediction
+from covshift.shift.forecast.forecast import ClassMix, Forecast, Prediction
 
 _NAMED = 12  # images to label that are named in text
 
 
 def verdict(forecast: Forecast | None) -> list[str]:
-    """Return what to expect, how sure that is and what to do, then the predicted errors; nothing without a forecast."""
+    """Return what to expect, how sure that is and what to do; nothing without a forecast."""
     if forecast is None:
         return []
-    plain, adapted = forecast.plain, forecast.adapted
+    advice = f"advice: {_advice(forecast)}"
+    classes = forecast.classes
+    mix = [] if classes is None or not classes.skewed else [f"classes: {_classes(classes)}"]
     if forecast.sure:
-        first = f"expect an error of {_percent(plain)}, 19 times out of 20"
-    else:
-        first = f"cannot tell the error: {forecast.why}"
-    lines = [first, f"advice: {_advice(forecast.advice, forecast.images)}"]
-    if forecast.classes is not None and forecast.classes.skewed:
-        lines.append(f"classes: {_classes(forecast.classes)}")
-    doubt = "" if forecast.sure else ", a guess that may be off by any amount"
-    lines.append(f"predicted error {_percent(plain)}{doubt}")
+        expected = f"expect an error of {_percent(forecast.plain)}, 19 times out of 20"
+        return [expected, advice, *mix, _of_adapting(forecast)]
+    return [f"cannot tell the error: {forecast.why}", advice, *mix, _guess(forecast)]
+
+
+def _of_adapting(forecast: Forecast) -> str:
+    plain, adapted = forecast.plain, forecast.adapted
     if not forecast.distance.layers:
-        return [*lines, "there is nothing to adapt in this network"]
-    verb = "lower" if adapted.error <= plain.error else "raise"
-    return [*lines, f"adapting would {verb} it to {_percent(adapted)}{doubt}"]
+        return "there is nothing to adapt in this network"
+    if (adapted.low, adapted.high) == (0, 1):
+        return "what adapting would make of it cannot be told"
+    return f"adapting would {'lower' if adapted.error <= plain.error else 'raise'} it to {_percent(adapted)}"
+
+
+def _guess(forecast: Forecast) -> str:
+    adapted = f", {100 * forecast.adapted.error:.1f} % if adapted" if forecast.distance.layers else ""
+    return f"a guess, which may be off by any amount: {100 * forecast.plain.error:.1f} %{adapted}"
 
 
 def distances(distance: Distance, images: int, forecast: Forecast | None, most: int) -> list[str]:
@@ -62,14 +69,16 @@ def figures(distance: Distance, images: int, forecast: Forecast | None) -> dict[
     }
 
 
-def _advice(advice: Advice, images: int) -> str:
+def _advice(forecast: Forecast) -> str:
+    advice = forecast.advice
     if advice.action == "adapt":
         return f"adapt to these images; {advice.reason}"
     if advice.action == "nothing":
         return f"leave the model as it is; {advice.reason}"
     first = ", ".join(str(position) for position in advice.label[:_NAMED])
     more = ", ..." if len(advice.label) > _NAMED else ""
-    return f"label {len(advice.label)} of the {images} images, numbers {first}{more} (from 0); {advice.reason}"
+    reason = "" if advice.reason == forecast.why else f"; {advice.reason}"
+    return f"label {len(advice.label)} of the {forecast.images} images, numbers {first}{more} (from 0){reason}"
 
 
 def _classes(classes: ClassMix) -> str:
