@@ -320,6 +320,12 @@ def test_copies_share_the_parameters_and_a_model_that_cannot_be_copied_runs_alon
         assert fleet.answer({"gate": images(2, dtype=torch.float32)})["gate"].shape == (2, 4)
 
 
+@pytest.mark.parametrize("passes", [0, 1.5, True, "two", 1_000_000])
+def test_the_number_of_passes_is_checked(passes):
+    with pytest.raises(CovshiftError, match="passes"):
+        Fleet(NETWORKS["batchnorm"](), Stream(), passes=passes)
+
+
 def test_a_fleet_is_not_called_from_inside_of_its_own_pass():
     model, x = NETWORKS["batchnorm"](), images(2, dtype=torch.float32)
     for call in (lambda fleet: fleet.answer({"yard": x}), lambda fleet: fleet.remove()):

@@ -27,6 +27,9 @@ from covshift.core.wrappers import AnyModel, module_of
 from covshift.support.checks import check_dense, check_kind, check_number
 from covshift.support.errors import CovshiftError, plural
 
+MOST_PASSES = 64
+"""Number of passes of a `Fleet` that may run at once, at most."""
+
 
 class Camera:
     """One camera of a `Fleet`: what it remembers, and control over it.
@@ -129,6 +132,8 @@ class Fleet(Mapping[str, Camera]):
         if policy.sync and has_ranks():
             raise CovshiftError("expected a policy with sync=False: cameras of one rank are not those of another")
         check_number(passes, "passes", 1, whole=True)
+        if passes > MOST_PASSES:
+            raise CovshiftError(f"expected at most {MOST_PASSES} passes at once, got {passes}")
         module = module_of(model)
         self.policy = policy
         self.source, self.places = settle(policy, module, source, layers, only)
