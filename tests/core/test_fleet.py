@@ -1,6 +1,9 @@
 """`Fleet`: many cameras in one pass, each as if it had the model for itself."""
 
 import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import numpy as np
 import pytest
@@ -10,6 +13,7 @@ from torch import Tensor, nn
 
 import covshift
 from covshift import Batch, CovshiftError, Fleet, Live, Source, Stream
+from covshift.core.lane import copied
 
 
 class Tokens(nn.Module):
@@ -255,6 +259,81 @@ def test_the_model_is_called_through_the_fleet_only():
     assert model(x).shape == (3, 4)
     with pytest.raises(CovshiftError, match="removed"):
         fleet.answer({"a": x})
+
+
+@pytest.mark.parametrize("network", ["batchnorm", "tokens", "shared"])
+def test_passes_run_at_once_and_each_camera_is_answered_as_if_it_were_alone(network):
+    model, steps = NETWORKS[network](), 6
+    source = Source.measure(model, clean(), progress=False)
+    alone = {}
+    for number, name in enumerate(SIZES):
+        with Fleet(model, Live(memory=20), source=source) as fleet:
+            alone[name] = [fleet.answer({name: batch})[name] for batch in frames(number, steps)], fleet[name].state
+    before, meeting = snapshot(model), threading.Barrier(2, timeout=60)
+
+    def meet(*_: object) -> None:
+        meeting.wait()  # no pass goes on alone
+
+    handle = model.register_forward_pre_hook(meet)
+    with Fleet(model, Live(memory=20), source=source, passes=2) as fleet, ThreadPoolExecutor(2) as threads:
+
+        def answer(pair: tuple[int, int], step: int) -> dict[str, Tensor]:
+            return fleet.answer({list(SIZES)[number]: frames(number, steps)[step] for number in pair})
+
+        for step in range(steps):  # in other company, and so on another lane, each time
+            pairs = [((0, 1), (2, 3)), ((2, 1), (0, 3)), ((3, 2), (1, 0))][step % 3]
+            for answers in threads.map(partial(answer, step=step), pairs):
+                for name, logits in answers.items():
+                    torch.testing.assert_close(logits, alone[name][0][step], rtol=0, atol=1e-5)
+        for name in SIZES:
+            assert fleet[name].state.images == pytest.approx(alone[name][1].images)
+    handle.remove()
+    assert_same(before, model)
+
+
+def test_a_camera_is_in_one_pass_at_a_time():
+    model, x = NETWORKS["batchnorm"](), images(2, dtype=torch.float32)
+    inside, most = [], []
+
+    def enter(*_: object) -> None:
+        inside.append(None)
+        most.append(len(inside))
+        time.sleep(0.002)
+        inside.pop()
+
+    model.register_forward_pre_hook(enter)
+    with Fleet(model, Stream(), passes=3) as fleet, ThreadPoolExecutor(3) as threads:
+        list(threads.map(lambda other: fleet.answer({"gate": x, other: x}), "abcabc"))
+        assert fleet["gate"].state.images == 12
+    assert set(most) == {1}
+
+
+def test_copies_share_the_parameters_and_a_model_that_cannot_be_copied_runs_alone():
+    model = NETWORKS["batchnorm"]()
+    twin = copied(model)
+    assert twin is not None
+    assert all(one is other for one, other in zip(model.parameters(), twin.parameters(), strict=True))
+    assert all(one is not other for one, other in zip(model.buffers(), twin.buffers(), strict=True))
+    model.lock = threading.Lock()
+    with Fleet(model, Stream(), passes=2) as fleet:
+        assert fleet.passes == 1
+        assert fleet.answer({"gate": images(2, dtype=torch.float32)})["gate"].shape == (2, 4)
+
+
+@pytest.mark.parametrize("passes", [0, 1.5, True, "two", 1_000_000])
+def test_the_number_of_passes_is_checked(passes):
+    with pytest.raises(CovshiftError, match="passes"):
+        Fleet(NETWORKS["batchnorm"](), Stream(), passes=passes)
+
+
+def test_a_fleet_is_not_called_from_inside_of_its_own_pass():
+    model, x = NETWORKS["batchnorm"](), images(2, dtype=torch.float32)
+    for call in (lambda fleet: fleet.answer({"yard": x}), lambda fleet: fleet.remove()):
+        with Fleet(model, Stream()) as fleet:
+            handle = model.stem.register_forward_pre_hook(lambda *_, fleet=fleet, call=call: call(fleet))
+            with pytest.raises(CovshiftError, match="inside of its own pass"):
+                fleet.answer({"gate": x})
+            handle.remove()
 
 
 @pytest.mark.parametrize(

@@ -239,7 +239,7 @@ def _anchored(net: nn.Module, batch: torch.Tensor, ready: Ready) -> dict[str, Ca
 
 def _fleets(net: nn.Module, batch: torch.Tensor, ready: Ready) -> dict[str, Call]:
     """Calls of a fleet and its cameras."""
-    whole = {"model": net, "policy": covshift.Live(), "source": ready.anchor, "layers": None, "only": None}
+    whole = {"model": net, "policy": covshift.Live(), "source": ready.anchor, "layers": None, "only": None, "passes": 2}
     cameras = {"gate": batch[:1], "yard": batch[1:]}
     return {
         "Fleet": Call(_served_by, whole),

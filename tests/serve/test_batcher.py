@@ -81,15 +81,58 @@ def test_a_full_pass_is_made_while_another_one_runs_and_what_is_left_waits_for_m
         batcher.start()
         answers = [asyncio.ensure_future(batcher.submit(job(name))) for name in "aba"]
         await asyncio.to_thread(begun.wait, 60)
-        answers += [asyncio.ensure_future(batcher.submit(job(name))) for name in "ca"]
+        answers += [asyncio.ensure_future(batcher.submit(job(name))) for name in "cde"]
         await asyncio.sleep(0.05)
-        assert batcher.waiting == 3, "a pass of two waits in the thread, and an image for more"
-        answers.append(asyncio.ensure_future(batcher.submit(job("d"))))
+        assert batcher.waiting == 4, "a pass of two waits for a thread, and two images for that"
+        go_on.set()
+        assert "".join(await asyncio.gather(*answers)) == "abacde"
+        assert passes == ["ab", "cd", "ae"]
+        assert batcher.waiting == 0
+        await batcher.stop()
+
+    asyncio.run(asyncio.wait_for(scenario(), 60))
+
+
+def test_passes_run_at_once_but_never_two_of_one_camera():
+    meeting, passes = threading.Barrier(2, timeout=60), []
+
+    def run(jobs: Sequence[Job[str]]) -> list[str]:
+        passes.append("".join(each.camera for each in jobs))
+        if jobs[0].camera != "a" or len(passes) <= 2:
+            meeting.wait()
+        return [each.camera for each in jobs]
+
+    async def scenario() -> None:
+        batcher: Batcher[str] = Batcher(run, size=1, delay=0.0, queue=10, passes=2)
+        batcher.start()
+        assert "".join(await asyncio.gather(*(batcher.submit(job(name)) for name in "aab"))) == "aab"
+        assert sorted(passes[:2]) == ["a", "b"], "the second one of camera a waits for the first, and b need not"
+        await batcher.stop()
+
+    asyncio.run(asyncio.wait_for(scenario(), 60))
+
+
+def test_a_small_job_joins_a_pass_that_a_large_one_is_too_large_for():
+    begun, go_on = threading.Event(), threading.Event()
+    passes: list[str] = []
+
+    def run(jobs: Sequence[Job[str]]) -> list[str]:
+        passes.append("".join(each.camera for each in jobs))
+        begun.set()
+        go_on.wait(60)
+        return [each.camera for each in jobs]
+
+    async def scenario() -> None:
+        batcher: Batcher[str] = Batcher(run, size=4, delay=0.0, queue=30)
+        batcher.start()
+        answers = [asyncio.ensure_future(batcher.submit(job("first")))]
+        await asyncio.to_thread(begun.wait, 60)
+        for name, images in (("a", 3), ("b", 3), ("c", 1)):
+            answers.append(asyncio.ensure_future(batcher.submit(Job(name, torch.zeros(images, 3, 2, 2)))))
         await asyncio.sleep(0.05)
         go_on.set()
-        assert "".join(await asyncio.gather(*answers)) == "abacad"
-        assert passes == ["ab", "ac", "ad"]
-        assert batcher.waiting == 0
+        await asyncio.gather(*answers)
+        assert passes == ["first", "ac", "b"]
         await batcher.stop()
 
     asyncio.run(asyncio.wait_for(scenario(), 60))

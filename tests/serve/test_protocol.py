@@ -52,11 +52,12 @@ def test_a_client_that_nobody_here_wrote():
         client.close()
 
 
+@pytest.mark.parametrize("passes", [1, 2])
 @pytest.mark.parametrize("policy", [Live(memory=20), Stream(prior=4), Batch(prior=4)])
-def test_cameras_in_any_interleaving_are_answered_as_by_adapt(policy):
+def test_cameras_in_any_interleaving_are_answered_as_by_adapt(policy, passes):
     model = tiny_model()
     source = Source.measure(model, images(64, SIDE, seed=99, dtype=torch.float32), progress=False)
-    check_interleaved(policy, model, source, {camera: frames(camera) for camera in range(1, 9)})
+    check_interleaved(policy, model, source, {camera: frames(camera) for camera in range(1, 9)}, passes)
 
 
 @pytest.mark.slow
@@ -71,17 +72,20 @@ def test_eight_cameras_of_500_frames_are_answered_as_by_adapt():
         order = np.random.default_rng(camera).permutation(500).reshape(4, 125)
         parts = [shown[weather[(camera + part) % 4]][places] for part, places in enumerate(order)]
         streams[camera] = model.preprocess.tensor(np.concatenate(parts))
-    check_interleaved(Live(), model, source, streams)
+    check_interleaved(Live(), model, source, streams, passes=2)
 
 
-def check_interleaved(policy: covshift.Policy, model: covshift.Model, source: Source, streams: dict) -> None:
+def check_interleaved(
+    policy: covshift.Policy, model: covshift.Model, source: Source, streams: dict, passes: int
+) -> None:
     """Eight threads, one camera each, as fast as they can, some with JSON: the answers of eight separate runs."""
     wanted = {}
     for camera, stream in streams.items():
         with torch.no_grad(), covshift.adapt(model, policy, source=source):
             wanted[camera] = torch.cat([model(batch) for batch in stream.split(1 + camera % 2)])
 
-    with serving(Settings(batch=8, delay=0.002), policy=policy, model=model, source=source) as server:
+    settings = Settings(batch=8, delay=0.002, passes=passes)
+    with serving(settings, policy=policy, model=model, source=source) as server:
         batches: list[int] = []
         server.service.feed.subscribe(lambda event: batches.append(event.batch))
 

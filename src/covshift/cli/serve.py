@@ -110,8 +110,15 @@ def command(
     metrics_cameras: Annotated[
         int, typer.Option(min=0, help="Cameras that have metrics of their own.", rich_help_panel=_WATCH)
     ] = 100,
+    passes: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="Forward passes that run at once.", show_default="as many as there are cores, up to 4"
+        ),
+    ] = None,
     threads: Annotated[
-        int | None, options.like(options.THREADS, show_default="one for each core; one less if the model is small")
+        int | None,
+        options.like(options.THREADS, help="CPU threads of each pass.", show_default="an equal share of the cores"),
     ] = None,
     engine: Annotated[
         str,
@@ -161,6 +168,7 @@ def command(
         token=_token(token_file, "COVSHIFT_TOKEN"),
         control=_token(control_token_file, "COVSHIFT_CONTROL_TOKEN"),
         hosts=hosts,
+        passes=passes,
         threads=threads,
         thumbnails=demo if pictures is None else pictures,
     )

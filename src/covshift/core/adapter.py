@@ -19,12 +19,12 @@ from torch import Tensor, nn
 from covshift.core.carried import export_state, health_of, resume_state, settle
 from covshift.core.compiled.fused import Fused
 from covshift.core.compiled.grouped import Grouped
-from covshift.core.fleet import Fleet
 from covshift.core.forecasting import MEMORY, Follows, Forecaster, Forecasts, forecaster_of
 from covshift.core.groups import measure_groups, renormalise, rows_of
 from covshift.core.health import Health
 from covshift.core.hooks import check_not_compiled, hooks_on, refuse_to_copy
 from covshift.core.identity import fingerprint
+from covshift.core.lane import Lane
 from covshift.core.mixing import mix_all
 from covshift.core.moments import not_finite
 from covshift.core.passes import Pass, weigh
@@ -314,5 +314,5 @@ def release(model: AnyModel) -> None:
     >>> adapt(net, Stream(prior=16)).remove()
     """
     for hook in [hook for module in unwrap(model).modules() for hook in hooks_on(module)]:
-        if isinstance(hook.owner, Adapter | Fleet):
+        if isinstance(hook.owner, Adapter | Lane):
             hook.owner.remove()

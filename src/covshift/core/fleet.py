@@ -5,31 +5,30 @@ as in `adapt`. What a camera sees, remembers and is answered is what it would be
 """
 
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from functools import cached_property
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from covshift.core.calling import call_model, logits_of
 from covshift.core.carried import Distance, Weights, export_state, health_of, resume_state, settle
-from covshift.core.compiled.fused import Fused, FusedPass, is_plain
-from covshift.core.groups import correct_rows
 from covshift.core.health import Health
-from covshift.core.hooks import Shortcut, check_not_compiled, refuse_to_copy
+from covshift.core.hooks import check_not_compiled, refuse_to_copy
 from covshift.core.identity import fingerprint
-from covshift.core.moments import Meter, Moments, not_finite
-from covshift.core.passes import Pass
-from covshift.core.places import NormLayer, Only, Patterns, Place, give_back
+from covshift.core.lane import Lane, copied
+from covshift.core.places import Only, Patterns
 from covshift.core.policies import Memory, Policy, check_policy
 from covshift.core.ranks import has_ranks
-from covshift.core.seen import Seen
 from covshift.core.source import Source
 from covshift.core.statistics import Statistics
-from covshift.core.wrappers import AnyModel, module_of, unwrap
-from covshift.support.checks import check_dense, check_kind
+from covshift.core.wrappers import AnyModel, module_of
+from covshift.support.checks import check_dense, check_kind, check_number
 from covshift.support.errors import CovshiftError, plural
+
+MOST_PASSES = 64
+"""Number of passes of a `Fleet` that may run at once, at most."""
 
 
 class Camera:
@@ -86,15 +85,6 @@ class Camera:
                 self.memory, self.weights = before if self.frozen else after, weights
 
 
-class _Turn:
-    """The part of one camera in a forward pass."""
-
-    def __init__(self, camera: Camera, memory: Memory, number: int, fused: FusedPass | None) -> None:
-        self.camera = camera
-        self.current = Pass(memory, None, None, fused, number)
-        self.error: CovshiftError | None = None
-
-
 class Fleet(Mapping[str, Camera]):
     """Many cameras that share a model: one forward pass for all, statistics and memory for each.
 
@@ -107,6 +97,16 @@ class Fleet(Mapping[str, Camera]):
         source: what clean images look like inside of this model, as for `adapt`.
         layers: patterns of layer paths, to adapt only those.
         only: "mean" or "var" to adapt only that moment.
+        passes: the number of passes that may run at once, called from as many threads. Each further one runs on a
+            copy of the model, which shares its parameters; a model that cannot be copied runs one at a time. A camera
+            is in one pass at a time.
+
+    Attributes:
+        policy: the policy.
+        source: the source that it works with.
+        places: the places that are corrected.
+        fingerprint: the digest of the architecture, which states are checked by.
+        passes: the number of passes that may run at once.
 
     >>> from covshift.core.policies import Stream
     >>> net = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.Flatten(), nn.Linear(288, 4)).eval()
@@ -124,43 +124,36 @@ class Fleet(Mapping[str, Camera]):
         source: Source | None = None,
         layers: Patterns = None,
         only: Only = None,
+        passes: int = 1,
     ) -> None:
         check_policy(policy)
         if policy.size is not None:
             raise CovshiftError(f"expected a policy without size=, since each camera is a batch, got {policy!r}")
         if policy.sync and has_ranks():
             raise CovshiftError("expected a policy with sync=False: cameras of one rank are not those of another")
-        self._module = module_of(model)
+        check_number(passes, "passes", 1, whole=True)
+        if passes > MOST_PASSES:
+            raise CovshiftError(f"expected at most {MOST_PASSES} passes at once, got {passes}")
+        module = module_of(model)
         self.policy = policy
-        self.source, self.places = settle(policy, self._module, source, layers, only)
-        check_not_compiled(self._module)
-        self._passing = threading.RLock()
+        self.source, self.places = settle(policy, module, source, layers, only)
+        check_not_compiled(module)
+        copies = [each for _ in range(passes - 1) if (each := copied(module)) is not None]
+        others = [(each, settle(policy, each, source, layers, only)[1]) for each in copies]
+        self.passes = 1 + len(others)
+        self.fingerprint = fingerprint(module)
         self._cameras: dict[str, Camera] = {}
-        self._fused = Fused(self.places, policy, self.source.classes if self.source else None)
-        self._turns: list[_Turn] = []
-        self._pass: FusedPass | None = None
-        self._sizes: tuple[int, ...] = ()
-        self._images: tuple[int, ...] = ()
-        self._meter = Meter()
-        self._thread: int | None = None
-        plain = [place for place in self.places if place.path in self._fused.slots and is_plain(place.module)]
-        self._shortcuts = {place.path: Shortcut(place.module) for place in plain}
-        root = unwrap(self._module)
-        self._handles = [
-            root.register_forward_pre_hook(self._check_called_by_us, prepend=True),
-            *(handle for place in self.places for handle in place.hook(self._act)),
-            root.register_load_state_dict_pre_hook(_refuse_to_load),
-        ]
+        self._changed = threading.Condition()
+        self._in_pass: set[str] = set()
+        self._lanes = [Lane(module, policy, self.source, self.places, None, self.remove)]
+        layout = self._lanes[0].layout
+        self._lanes += [Lane(each, policy, self.source, places, layout, self.remove) for each, places in others]
+        self._free = list(self._lanes)
 
     @cached_property
     def distance(self) -> Distance:
         """How far cameras are from the source."""
         return Distance(self.places)
-
-    @cached_property
-    def fingerprint(self) -> str:
-        """The digest of the architecture, which states are checked by."""
-        return fingerprint(self._module)
 
     def __getitem__(self, name: str) -> Camera:
         return self._cameras[name]
@@ -174,7 +167,8 @@ class Fleet(Mapping[str, Camera]):
     def add(self, name: str) -> Camera:
         """Return the camera of this name, which starts at the source statistics if it is new."""
         check_kind(name, str, "name", "the name of a camera")
-        return self._cameras.setdefault(name, Camera(self))
+        camera = self._cameras.get(name)
+        return self._cameras.setdefault(name, Camera(self)) if camera is None else camera
 
     def forget(self, name: str) -> None:
         """Remove a camera, with all that is remembered of it."""
@@ -182,10 +176,13 @@ class Fleet(Mapping[str, Camera]):
 
     def remove(self) -> None:
         """Take the hooks off the model, which is as it was; what cameras remember stays."""
-        with self._passing:
-            if self._handles:
-                give_back(self.places, [*self._handles, *self._shortcuts.values()])
-            self._handles = []
+        with self._changed:
+            self._check_outside()
+            self._changed.wait_for(lambda: len(self._free) == len(self._lanes))
+            for lane in self._lanes:
+                lane.give_back()
+            self._lanes, self._free = [], []
+            self._changed.notify_all()
 
     def __enter__(self) -> "Fleet":
         return self
@@ -210,93 +207,32 @@ class Fleet(Mapping[str, Camera]):
             the error instead; what the camera remembers is then as before, and no other camera is touched.
         """
         _check_batches(batches)
-        with self._passing, torch.inference_mode():
-            if not self._handles:
-                raise CovshiftError("this fleet was removed from its model; make another one")
+        with self._lane_for(batches) as lane, torch.inference_mode():
             cameras = [self.add(name) for name in batches]
-            memories = [camera.memory for camera in cameras]  # each may be replaced meanwhile, by a reset
-            self._pass = fused = self._fused.begin(memories)
-            self._turns = [_Turn(*each, fused) for each in zip(cameras, memories, range(len(cameras)), strict=True)]
-            self._sizes = tuple([len(images) for images in batches.values()])
-            self._meter, self._thread = Meter(), threading.get_ident()
-            try:
-                output = call_model(self._module, torch.cat(list(batches.values())))
-                parts = self._split(logits_of(output))
-                return dict(zip(batches, self._settle(parts), strict=True))
-            finally:
-                self._thread, self._turns, self._pass = None, [], None
+            return dict(zip(batches, lane.run(cameras, list(batches.values())), strict=True))
 
-    def _split(self, logits: Tensor) -> tuple[Tensor, ...]:
-        images = sum(self._sizes)
-        if len(logits) != images:
-            raise CovshiftError(f"expected logits for {plural(images, 'image')}, got {plural(len(logits), 'row')}")
-        if not self._meter.used and not self.policy.idle:
-            raise CovshiftError("the model has run without calling any of the layers to adapt; choose others: layers=")
-        return tuple(logits.split(self._sizes))
+    @contextmanager
+    def _lane_for(self, names: Collection[str]) -> Iterator[Lane]:
+        """Wait until there is a lane for a pass, and none of its cameras is in another one."""
+        with self._changed:
+            self._check_outside()
+            self._changed.wait_for(lambda: not self._lanes or (self._free and self._in_pass.isdisjoint(names)))
+            if not self._lanes:
+                raise CovshiftError("this fleet was removed from its model; make another one")
+            lane = self._free.pop()
+            self._in_pass.update(names)
+        try:
+            yield lane
+        finally:
+            with self._changed:
+                self._free.append(lane)
+                self._in_pass.difference_update(names)
+                self._changed.notify_all()
 
-    def _check_called_by_us(self, module: nn.Module, args: object) -> None:
-        if self._thread != threading.get_ident() or self._meter.used:
-            raise CovshiftError("this model serves a Fleet; call fleet.answer(), or remove() the fleet first")
-
-    def _act(self, place: Place, passing: Any) -> Any:
-        """Correct the rows of every camera by its own statistics."""
-        if self.policy.idle:
-            return None
-        if self._thread != threading.get_ident():
-            raise CovshiftError("a layer of this model was called while a Fleet is on it; call fleet.answer()")
-        x = place.read(passing, self._meter.known)
-        rows = self._rows_of(place, x)
-        if not self._meter.used:
-            self._images = rows
-            for turn, part in zip(self._turns, x.split(rows), strict=True):
-                turn.current.meter.images(part)
-        self._meter.images(x)
-        if self._pass is not None:
-            # The input of a layer may also be that of others; what a layer returns is its own.
-            y = torch.empty_like(x) if isinstance(place, NormLayer) else x
-            if self._pass.correct(place, x, rows, self._images, y):
-                if place.path in self._shortcuts:
-                    self._shortcuts[place.path].done = y
-                return None if y is x else place.replaced(passing, y)
-        moments = [self._learn(turn, place, part) for turn, part in zip(self._turns, x.split(rows), strict=True)]
-        return place.replaced(passing, correct_rows(x, place, rows, moments))
-
-    def _rows_of(self, place: Place, x: Tensor) -> tuple[int, ...]:
-        """Return the number of rows that each camera has in the activations of a place."""
-        rows, images = x.shape[0], sum(self._sizes)
-        if rows == images:
-            return self._sizes
-        if rows % images:
-            problem = f"layer {place.path!r} has {rows} rows for {images} images, which cannot be assigned to images"
-            raise CovshiftError(f"{problem}; leave this layer out with layers=")
-        return tuple([rows // images * size for size in self._sizes])
-
-    def _learn(self, turn: _Turn, place: Place, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the mean and variance to correct the rows of one camera by."""
-        if turn.error is None:
-            try:
-                target, weight = turn.current.learn(self.policy, place, x, turn.current.memory)
-                return place.mixed(target.mean, target.var, weight)
-            except CovshiftError as error:
-                turn.error = error
-        return place.wide
-
-    def _settle(self, logits: Sequence[Tensor]) -> list[Tensor | CovshiftError]:
-        """Add what each camera saw to its memory, unless it was not finite; return its logits, or what was wrong."""
-        for turn in self._turns:
-            if turn.error is None and (path := turn.current.broken()) is not None:
-                turn.error = not_finite(path)
-        good = [(turn, part) for turn, part in zip(self._turns, logits, strict=True) if turn.error is None]
-        given = [(turn.current.memory, _own(turn.current.all_seen()), part) for turn, part in good]
-        later = self.policy.commit_all(*zip(*given, strict=True)) if given else []
-        for (turn, _), memory in zip(good, later, strict=True):
-            turn.camera.settle(turn.current.memory, memory, turn.current.all_weights())
-        return [turn.error or part for turn, part in zip(self._turns, logits, strict=True)]
-
-
-def _own(seen: Mapping[str, Moments]) -> Mapping[str, Moments]:
-    """Return what a camera has seen in arrays of its own, so that it does not keep those of other cameras in memory."""
-    return seen.copy() if isinstance(seen, Seen) else seen
+    def _check_outside(self) -> None:
+        """Raise a `CovshiftError` in a thread that runs a pass, for which it would wait without end."""
+        if any(lane.thread == threading.get_ident() for lane in self._lanes):
+            raise CovshiftError("a fleet was called from inside of its own pass; call it from outside of the model")
 
 
 def _check_batches(batches: Mapping[str, Tensor]) -> None:
@@ -310,7 +246,3 @@ def _check_batches(batches: Mapping[str, Tensor]) -> None:
         check_dense(images, f"the images of camera {name!r}")
         if images.shape[1:] != first.shape[1:] or images.dtype != first.dtype:
             raise CovshiftError("expected images of one shape and type from all cameras; answer others in another call")
-
-
-def _refuse_to_load(*args: object) -> None:
-    raise CovshiftError("remove() the fleet before loading other weights: what cameras remember is of these")

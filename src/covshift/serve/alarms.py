@@ -193,7 +193,9 @@ class Alarms:
         """Take an event into account."""
         if not event.camera:
             return
-        camera = self._cameras.setdefault(event.camera, _Camera(self._rules, event.time))
+        camera = self._cameras.get(event.camera)
+        if camera is None:
+            camera = self._cameras[event.camera] = _Camera(self._rules, event.time)
         self._cameras.move_to_end(event.camera)
         if len(self._cameras) > _CAMERAS:
             self._cameras.popitem(last=False)

@@ -40,7 +40,7 @@ class Job(Generic[Result]):
 
 
 class Batcher(Generic[Result]):
-    """Collects jobs and runs them, many at a time, in one thread.
+    """Collects jobs and runs them, many at a time, in a thread for each pass that may run at once.
 
     Args:
         run: answers jobs of different cameras, with images of one shape, in one forward pass: an outcome for each, in
@@ -48,22 +48,31 @@ class Batcher(Generic[Result]):
         size: images in a pass, at most; a larger job is a pass of its own.
         delay: seconds that a job waits for others.
         queue: images that may wait; more are refused.
+        passes: passes that run at once, at most; a camera is in one of them at a time.
+        prepare: called in each thread before its first pass.
     """
 
     def __init__(
-        self, run: Callable[[Sequence[Job[Result]]], Sequence[Result | Exception]], size: int, delay: float, queue: int
+        self,
+        run: Callable[[Sequence[Job[Result]]], Sequence[Result | Exception]],
+        size: int,
+        delay: float,
+        queue: int,
+        passes: int = 1,
+        prepare: Callable[[], object] | None = None,
     ) -> None:
-        self._run, self._size, self._delay, self._queue = run, size, delay, queue
+        self._run, self._size, self._delay, self._queue, self._most = run, size, delay, queue, passes
         self._jobs: deque[Job[Result]] = deque()
         self._queued = self._ready = self._passes = 0
+        self._in_pass: set[str] = set()
         self._changed = asyncio.Event()
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="covshift-model")
+        self._threads = ThreadPoolExecutor(passes, thread_name_prefix="covshift-model", initializer=prepare)
         self._task: asyncio.Task[None] | None = None
         self._stopping = False
 
     @property
     def waiting(self) -> int:
-        """The number of images that wait, with those of a pass that waits for the one before it to end."""
+        """The number of images that wait, with those of a pass that waits for another one to end."""
         return self._queued + self._ready
 
     def start(self) -> None:
@@ -76,11 +85,7 @@ class Batcher(Generic[Result]):
         self._changed.set()
         if self._task is not None:
             await self._task
-        self._thread.shutdown()
-
-    async def call(self, function: Callable[[], None]) -> None:
-        """Call a function in the thread that runs jobs."""
-        await asyncio.get_running_loop().run_in_executor(self._thread, function)
+        self._threads.shutdown()
 
     async def submit(self, job: Job[Result]) -> Result:
         """Return the outcome of a job, after its forward pass."""
@@ -91,38 +96,60 @@ class Batcher(Generic[Result]):
             raise Busy(f"{self.waiting} images are waiting already; try again later")
         self._jobs.append(job)
         self._queued += images
-        # Jobs in between need not wake the loop, which waits for the first one, and then for the pass to be full.
-        if len(self._jobs) == 1 or self._queued - images < self._size <= self._queued:
+        # While all threads have a pass, the loop waits for one of them, or for the next pass to be full.
+        if self._passes < self._most or self._queued - images < self._size <= self._queued:
             self._changed.set()
         return await job.future
 
     async def _loop(self) -> None:
         while self._jobs or self._passes or not self._stopping:
             self._changed.clear()
-            left = self._until_next()
+            jobs, is_full = self._next()
+            left = self._until(jobs, is_full)
             if left is not None and left <= 0:
-                self._begin(self._take())
+                self._begin(jobs)
                 continue
             with suppress(TimeoutError):
                 async with asyncio.timeout(left):
                     await self._changed.wait()
 
-    def _until_next(self) -> float | None:
-        """Return the seconds until the next pass begins if nothing else happens; None if something has to happen first.
+    def _until(self, jobs: list[Job[Result]], is_full: bool) -> float | None:
+        """Return the seconds until a pass begins if nothing else happens; None if something has to happen first.
 
-        A pass that is full already waits in the thread while another one runs, so that the thread need not wait for us.
+        A pass that is full already waits for a thread while all are busy, so that no thread need wait for us.
         """
-        if not self._jobs or self._passes > 1:
+        if not jobs or self._passes > self._most:
             return None
-        if self._queued >= self._size:
+        if is_full:
             return 0.0
-        return None if self._passes else self._jobs[0].arrived + self._delay - time.perf_counter()
+        return None if self._passes >= self._most else jobs[0].arrived + self._delay - time.perf_counter()
+
+    def _next(self) -> tuple[list[Job[Result]], bool]:
+        """Return the jobs of the next pass, and whether it is full: the oldest that can run, and what may join it."""
+        taken: list[Job[Result]] = []
+        images, is_full, passed = 0, False, set(self._in_pass)
+        for job in self._jobs:
+            if job.camera not in passed and (not taken or job.images.shape[1:] == taken[0].images.shape[1:]):
+                size = len(job.images)
+                if not taken or images + size <= self._size:
+                    taken.append(job)
+                    images += size
+                is_full |= images >= self._size or taken[-1] is not job
+            passed.add(job.camera)  # what comes later of this camera must not overtake it
+            if images >= self._size:
+                break
+        return taken, is_full
 
     def _begin(self, jobs: list[Job[Result]]) -> None:
-        if self._passes:
-            self._ready = sum(len(job.images) for job in jobs)
+        images = sum(len(job.images) for job in jobs)
+        chosen = set(map(id, jobs))
+        self._jobs = deque(job for job in self._jobs if id(job) not in chosen)
+        self._queued -= images
+        self._in_pass.update(job.camera for job in jobs)
+        if self._passes >= self._most:
+            self._ready = images
         self._passes += 1
-        running = asyncio.get_running_loop().run_in_executor(self._thread, self._run_now, jobs)
+        running = asyncio.get_running_loop().run_in_executor(self._threads, self._run_now, jobs)
         running.add_done_callback(partial(self._end, jobs))
 
     def _run_now(self, jobs: list[Job[Result]]) -> Sequence[Result | Exception]:
@@ -135,6 +162,7 @@ class Batcher(Generic[Result]):
         """Hand the outcomes of a pass to those who wait for them."""
         self._passes -= 1
         self._ready = 0  # that pass, if there is one, runs now
+        self._in_pass.difference_update(job.camera for job in jobs)
         self._changed.set()
         error = done.exception()
         outcomes = done.result() if error is None else [error] * len(jobs)
@@ -145,22 +173,3 @@ class Batcher(Generic[Result]):
                 job.future.set_exception(outcome)
             else:
                 job.future.set_result(outcome)
-
-    def _take(self) -> list[Job[Result]]:
-        """Return the jobs of the next pass: the oldest, and those behind it that may share its pass."""
-        first = self._jobs[0]
-        taken: dict[str, Job[Result]] = {}
-        left: deque[Job[Result]] = deque()
-        images, passed = 0, set()
-        for job in self._jobs:
-            size = len(job.images)
-            alike = job.images.shape[1:] == first.images.shape[1:]
-            if alike and job.camera not in passed and (not taken or images + size <= self._size):
-                taken[job.camera] = job
-                images += size
-            else:
-                left.append(job)
-            passed.add(job.camera)  # what comes later of this camera must not overtake it
-        self._jobs = left
-        self._queued -= images
-        return list(taken.values())

@@ -99,7 +99,9 @@ class Board:
         """Write down an event."""
         if not event.camera:
             return
-        seen = self._cameras.setdefault(event.camera, Seen(event))
+        seen = self._cameras.get(event.camera)
+        if seen is None:
+            seen = self._cameras[event.camera] = Seen(event)
         seen.last = event
         seen.images += event.images
         seen.resets += event.reset

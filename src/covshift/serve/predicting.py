@@ -1,5 +1,6 @@
 """Predicted errors of cameras, by a saved `Predictor`."""
 
+import threading
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -45,8 +46,13 @@ def make_predict(forecaster: Forecaster, *, carries: bool = True) -> Predict:
         carries: whether the policy carries what it has seen from batch to batch.
     """
     cameras: WeakKeyDictionary[Camera, _Recent] = WeakKeyDictionary()
+    predicting = threading.Lock()  # passes of different cameras run at once
 
     def predict(camera: Camera, logits: Tensor) -> Predicted | None:
+        with predicting:
+            return update(camera, logits)
+
+    def update(camera: Camera, logits: Tensor) -> Predicted | None:
         seen = camera.memory.seen
         recent = cameras.get(camera)
         anew = carries and not camera.frozen and images_in(seen) <= len(logits)  # it remembers no more than this

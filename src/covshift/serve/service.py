@@ -26,10 +26,9 @@ from covshift.serve.refusals import Refusal
 from covshift.serve.settings import Settings
 from covshift.serve.stores import Store
 from covshift.serve.writer import Writer
-from covshift.support.device import cores
 from covshift.support.errors import CovshiftError
 
-_SMALL = 0.004  # seconds of a forward pass for each image, below which HTTP takes a considerable part of the time
+_PASSES = 4  # that run at once if nothing else is asked for; with more, they wait for each other's interpreter
 
 Predict = Callable[[Camera, Tensor], Predicted | None]
 """Predicts the error on the images of a camera from what it remembers and from its last logits."""
@@ -71,12 +70,16 @@ class Service(Backend):
         for layer in model.module.modules():
             if isinstance(layer, nn.Conv2d):  # which would rearrange its images for every pass otherwise
                 layer.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-        self.fleet = fleet = Fleet(model, policy, source=source)
+        passes, threads = shares(settings, torch.get_num_threads())
+        self.fleet = fleet = Fleet(model, policy, source=source, passes=passes)
         self._cameras = Cameras(fleet, store, settings.limits)
         self.writer = Writer(self._cameras)
         self._store = store
         self._predict = predict
-        self._batcher: Batcher[_Passed] = Batcher(self._run, settings.batch, settings.delay, settings.limits.queue)
+        prepare = partial(torch.set_num_threads, threads)
+        self._batcher: Batcher[_Passed] = Batcher(
+            self._run, settings.batch, settings.delay, settings.limits.queue, fleet.passes, prepare
+        )
         self._numbers = itertools.count()
 
     @property
@@ -108,19 +111,13 @@ class Service(Backend):
         """Warm up the model, then begin to answer."""
         self._batcher.start()
         self.writer.start()
-        if self.settings.threads is not None:
-            await self._batcher.call(partial(torch.set_num_threads, self.settings.threads))
         for images in (1, self.settings.batch):
-            await self._warm_up(images)
-        if self.settings.threads is None and await self._warm_up(self.settings.batch) < _SMALL * self.settings.batch:
-            await self._batcher.call(_leave_a_core)
+            await asyncio.gather(*(self._warm_up(images) for _ in range(self.fleet.passes)))
         self.ready = True
 
-    async def _warm_up(self, images: int) -> float:
-        """Run the model once, and return how long that took, in seconds."""
-        job: Job[_Passed] = Job(self._nameless(), torch.zeros(images, 3, self._side, self._side))
-        await self._answer(job)
-        return time.perf_counter() - job.began
+    async def _warm_up(self, images: int) -> None:
+        """Run the model once."""
+        await self._answer(Job(self._nameless(), torch.zeros(images, 3, self._side, self._side)))
 
     async def finish(self) -> None:
         """Answer what still waits, save all cameras, and release the store."""
@@ -190,13 +187,17 @@ class Service(Backend):
         return Outcome(logits, brief, job.start or brief.done == "reset")
 
 
-def _leave_a_core() -> None:
-    """Have the threads of this one's operations leave a core for the rest of the server, if they would use all.
+def shares(settings: Settings, cores: int) -> tuple[int, int]:
+    """Return the number of passes that run at once, and of the threads of each, on so many cores.
 
-    Each of them waits for all others at the end of every layer, also for one that has to wait for its core.
+    A pass on several threads waits at every layer for the last of them, which may have to share its core with HTTP;
+    passes on one thread each wait for nothing.
+
+    >>> shares(Settings(), 2), shares(Settings(), 16), shares(Settings(threads=2), 2), shares(Settings(passes=1), 2)
+    ((2, 1), (4, 4), (1, 2), (1, 2))
     """
-    if torch.get_num_threads() >= cores() > 1:
-        torch.set_num_threads(cores() - 1)
+    passes = settings.passes or max(1, min(_PASSES, cores // (settings.threads or 1)))
+    return passes, settings.threads or max(1, cores // passes)
 
 
 def _event(camera: str, job: Job[_Passed], outcome: Outcome, thumbnail: bytes | None) -> Answered:

@@ -57,7 +57,8 @@ class Settings:
         token: the bearer token for inference; None if anybody may.
         control: the bearer token for the control of cameras; None for the one for inference.
         hosts: the names by which the server may be called; None for any.
-        threads: CPU threads of a forward pass; None for all cores, but one for HTTP if the model is small.
+        passes: forward passes that run at once; None for as many as there are cores, up to 4.
+        threads: CPU threads of each of them; None for an equal share of all cores.
         thumbnails: whether the last picture of each camera is kept, for the live page.
     """
 
@@ -68,6 +69,7 @@ class Settings:
     token: str | None = field(default=None, repr=False)
     control: str | None = field(default=None, repr=False)
     hosts: tuple[str, ...] | None = ("127.0.0.1", "localhost", "[::1]")
+    passes: int | None = None
     threads: int | None = None
     thumbnails: bool = False
 
@@ -84,6 +86,7 @@ class Settings:
         if self.hosts is not None:
             for host in check_list(self.hosts, "hosts", "names"):
                 check_kind(host, str, "hosts", "a list of names")
-        if self.threads is not None:
-            check_number(self.threads, "threads", 1, whole=True)
+        for name in ("passes", "threads"):
+            if getattr(self, name) is not None:
+                check_number(getattr(self, name), name, 1, whole=True)
         check_flags(thumbnails=self.thumbnails)

@@ -58,15 +58,23 @@ class Slot(NamedTuple):
 class Fused:
     """The places of a model that compiled code can serve, and the policy that they follow.
 
+    Args:
+        places: the places.
+        policy: the policy.
+        classes: what classes do at these places; None if that is not known.
+        layout: where the channels of each place are in a `Table`; None to make it.
+
     Attributes:
         policy: the policy.
         layout: where the channels of each place are in a `Table`.
         slots: the places that can be served, by path; none if the policy weighs in a way of its own.
     """
 
-    def __init__(self, places: Sequence[Place], policy: Policy, classes: Classes | None) -> None:
+    def __init__(
+        self, places: Sequence[Place], policy: Policy, classes: Classes | None, layout: Layout | None = None
+    ) -> None:
         self.policy = policy
-        self.layout = Layout(places)
+        self.layout = Layout(places) if layout is None else layout
         self.places = places
         self.slots: dict[str, Slot] = {}
         self._classes = classes
