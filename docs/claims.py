@@ -78,25 +78,25 @@ def across_networks(results: dict[str, Result]) -> Finding:
 
 def single_sample(results: dict[str, Result]) -> Finding:
     """One image is enough, with a prior of 16."""
-    result, method = results["resnet20-n-by-N"], "batch:n=1,N=16"
+    result, method = results["resnet20-few-images"], "batch:n=1,N=16"
     return Finding(agree([gain(result, method)]), f"at severity 3, {told([result], method)}", commands([result]))
 
 
 def few_samples(results: dict[str, Result]) -> Finding:
     """Without a prior, 8 images break even, and 16 to 32 come close to all of them."""
-    result = results["resnet20-n-by-N"]
+    result = results["resnet20-few-images"]
     changes = {n: gain(result, f"batch:n={n},N=0") for n in (8, 32, 128)}
     by_number = ", ".join(f"n = {n}: {points(change)}" for n, change in changes.items())
     whole = gain(result, FULL)
     # Close: three quarters of the gain of all images.
     verdict = agree([changes[8], changes[32]]) if changes[32].value < 0.75 * whole.value else IN_PART
-    evidence = f"at severity 3, against the model as it is: {by_number}; all 512 images: {points(whole)}"
+    evidence = f"at severity 3, against the model as it is: {by_number}; all {result.image_count:,} images: {points(whole)}"
     return Finding(verdict, evidence, commands([result]))
 
 
 def full_at_least_partial(results: dict[str, Result]) -> Finding:
     """All images give at least as much as batches of 8."""
-    named = [results[name] for name in ("resnet20", "resnet32", "resnet20-augmix", "resnet20-noise")]
+    named = [results[name] for name in ("resnet20-anchored", "resnet20-augmix-anchored", "resnet32", "resnet20-noise")]
     changes = [apart(result, PARTIAL, FULL) for result in named]
     each = [f"{result.name} {points(change)}" for result, change in zip(named, changes, strict=True)]
     verdict = CONFIRMED if not any(change.low > 0 for change in changes) else NOT_SEEN
@@ -274,7 +274,9 @@ def needed_change(change: Difference | None) -> Difference:
 
 
 def apart(result: Result, first: str, second: str) -> Difference:
-    """Return the mean error of the second method minus that of the first, as if on independent images."""
+    """Return the mean error of the second method minus that of the first; paired where answers were kept."""
+    if result.errors is not None:
+        return between((result, first), (result, second))
     return difference(needed(result.mean(first)), needed(result.mean(second)))
 
 
