@@ -90,7 +90,8 @@ def few_samples(results: dict[str, Result]) -> Finding:
     whole = gain(result, FULL)
     # Close: three quarters of the gain of all images.
     verdict = agree([changes[8], changes[32]]) if changes[32].value < 0.75 * whole.value else IN_PART
-    evidence = f"at severity 3, against the model as it is: {by_number}; all {result.image_count:,} images: {points(whole)}"
+    at_once = f"all {result.image_count:,} images: {points(whole)}"
+    evidence = f"at severity 3, against the model as it is: {by_number}; {at_once}"
     return Finding(verdict, evidence, commands([result]))
 
 
