@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from bench import METHODS, evaluator
 from subjects import Subject, report
-from timing import best_seconds, clock_for, extent
+from timing import Clock, best_seconds, clock_for, extent
 from torch.utils.flop_counter import FlopCounterMode
 
 from covshift.bench.fold import Folding
@@ -42,10 +42,10 @@ def net():
 """
 
 
-def peak_flops() -> float:
+def peak_flops(clock: Clock) -> float:
     """Floating-point operations a second that a large matrix product reaches on this machine."""
     a, b = torch.randn(2, 1024, 1024)
-    return float(2 * 1024**3 / best_seconds({"matmul": lambda: a @ b}, 10)["matmul"])
+    return float(2 * 1024**3 / best_seconds({"matmul": lambda: a @ b}, 10, clock)["matmul"])
 
 
 def flops_an_image(module: torch.nn.Module, images: torch.Tensor) -> float:
@@ -93,7 +93,7 @@ def speed(name: str, images: int, conditions: Sequence[Condition], turns: int, t
     spent = {each: len(METHODS) * best[each] for each in ("bare", "folded")} | {
         "sweep": sum(best[part] for part in parts)
     }
-    peak, each = peak_flops(), flops_an_image(bare, ready[0])
+    peak, each = peak_flops(clock), flops_an_image(bare, ready[0])
     about = f"{images} images of {ready[0].shape[-1]} px, {len(conditions)} conditions, none + partial + full"
     rates = f"{peak / 1e9:.0f} GFLOP/s by a matmul, {each / 1e6:.1f} MFLOP an image"
     subject = Subject(f"Sweep: {name}, {about}, {extent(threads)}; {rates}")
