@@ -9,7 +9,10 @@ from torch import Tensor, nn
 import covshift
 from covshift import Batch, CovshiftError, Live, Source, Statistics, Stream
 from covshift.core.classes import Regression, embed_classes
+from covshift.core.live.answers import Answer, repetition
 from covshift.core.live.policy import CHANGE
+from covshift.core.moments import Moments
+from covshift.core.policies import Memory
 from covshift.core.toward import toward_training
 
 CLASSES = 4
@@ -222,6 +225,47 @@ def test_without_a_source_it_follows_what_the_layers_hold():
         assert answer.isfinite().all()
     assert_same(before, model)
     assert torch.equal(model(x[:1]), plain)
+
+
+def trained_on(shuffled: Tensor, labels: np.ndarray) -> nn.Module:
+    """The network of these tests with the statistics of some images in its layer, and colours as far apart again."""
+    model = Colours(norm=True)
+    model.norm.momentum = None
+    model(shuffled)
+    with torch.no_grad():
+        model.head.weight /= 2
+    return model.eval()
+
+
+def test_without_a_source_a_run_of_a_class_counts_as_few_images():
+    labels = LABELS["shuffled"]
+    model = trained_on(colours(labels, seed=3), labels)
+    trust, errs = {}, {}
+    for order in ("shuffled", "sorted"):
+        with covshift.adapt(model, Live()) as adapter:
+            errs[order] = errors(model, colours(LABELS[order], seed=5), LABELS[order], 4)
+            trust[order], health = adapter.health.trust["norm"], adapter.health
+        assert sum(health.classes) == pytest.approx(1)
+        assert "measure one with Source.measure" in health.why
+    with covshift.adapt(model, Stream(prior=16, decay=0.99)):
+        followed = errors(model, colours(LABELS["sorted"], seed=5), LABELS["sorted"], 4)
+    assert errs["sorted"] <= errs["shuffled"] + 0.05 < followed, (errs, followed)
+
+
+def test_repetition_is_that_of_pairs_of_images():
+    assert repetition(Memory()) == 1
+    assert repetition(Memory(seen={"norm": Moments(1, 1, *torch.ones(2, 1))})) == 0
+    for logits, wanted in (
+        (50 * torch.eye(4), 0.0),
+        (50 * torch.eye(4)[[1, 1, 1]], 1.0),
+        (50 * torch.eye(4)[[0, 0, 1, 1]], (1 / 2 - 1 / 4) / (1 - 1 / 4)),  # pairs share a class half of the time
+    ):
+        answer = Answer.of(logits)
+        assert answer is not None
+        assert answer.images == len(logits)
+        assert repetition(Memory(notes=answer.added({}, 1.0))) == pytest.approx(wanted)
+    assert Answer.of(torch.full((2, 4), torch.nan)) is None
+    assert Answer.of("no classes") is None
 
 
 def test_the_regression_is_that_of_least_squares():

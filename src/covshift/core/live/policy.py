@@ -13,6 +13,7 @@ from torch import Tensor
 from covshift.core.auto import DOUBT, MOST, Rule
 from covshift.core.classes import Classes, without_classes
 from covshift.core.health import Health, judge
+from covshift.core.live.answers import BETWEEN, Answer, check_answers, repetition, shares_of
 from covshift.core.live.order import RECENT, Order, Recent, check_notes, first_places, means_without, surprise
 from covshift.core.live.orders import First, Orders
 from covshift.core.live.outlook import Outlook
@@ -28,6 +29,8 @@ from covshift.support.errors import CovshiftError, is_number
 
 CHANGE = 4.0
 """How many times chance the last images must differ from those remembered to be taken for those of a new domain."""
+
+_NO_SOURCE = "; without a source it cannot tell classes from a shift, and follows less: measure one with Source.measure"
 
 
 @dataclass(frozen=True)
@@ -129,7 +132,8 @@ class Live(Policy):
         weight, images = np.divide(images, np.add(images, self.prior)), np.maximum(images, 1.0)
         none = np.zeros(1)
         if source is None or not source.measured:
-            return MOST * weight, none, DOUBT * np.array(now)[:, None] / images
+            classes_vary = BETWEEN * np.array([[repetition(memory)] for memory in memories])
+            return MOST * weight, none, DOUBT * np.array(now)[:, None] * (1 / images + classes_vary)
         spread, known, factor = self._spreads(places, source)
         few = 1 / images + 1 / source.statistics.images  # both the stream and the source are of some images
         if classes is None:
@@ -184,6 +188,12 @@ class Live(Policy):
         """Return the memory with what was seen, and with the classes that the model said it shows."""
         classes = _classes_of(memory)
         after = super().commit(memory, seen, output)
+        if not _is_measured(memory):
+            answer = Answer.of(output)
+            if answer is None:
+                return after
+            share = self._share(images_in(memory.seen), answer.images)
+            return replace(after, notes=answer.added(memory.notes, share))
         located = None if classes is None or output is None else classes.locate(output)
         first = {} if classes is None else first_places(seen, classes)
         if classes is None or located is None or not len(located) or not first:
@@ -230,17 +240,19 @@ class Live(Policy):
         """Return the memory that a state describes, or raise a `CovshiftError` if its notes are damaged."""
         memory = super().resume(state)
         check_notes(memory.notes)
+        check_answers(memory.notes)
         return memory
 
     def judge(self, memory: Memory, trust: Mapping[str, float], shift: Mapping[str, float]) -> Health:
         """Return what the adapter does at the moment, and why."""
         classes = _classes_of(memory)
         images = images_in(memory.seen)
-        shares: tuple[float, ...] = ()
+        shares = () if _is_measured(memory) else shares_of(memory.notes)
         if classes is not None and memory.seen and classes.separate:
             mix = Order.of(memory.notes, classes).mix + classes.centre
             shares = tuple((mix @ classes.embedding.mT).tolist())
-        return judge(images, trust, shift, classes=shares, reset="order" in memory.notes and not memory.seen)
+        found = judge(images, trust, shift, classes=shares, reset="order" in memory.notes and not memory.seen)
+        return found if _is_measured(memory) else replace(found, why=found.why + _NO_SOURCE)
 
 
 def _batch(before: Moments | None, after: Moments, share: float) -> Moments:
@@ -262,6 +274,10 @@ def _located(outputs: Sequence[object], classes: Classes | None) -> tuple[Number
     located = np.empty((len(logits), classes.apart.shape[1]))
     locate_batches(rows.numpy(), numbers, classes.apart.numpy(), located)
     return (located, numbers) if np.isfinite(located).all() else None
+
+
+def _is_measured(memory: Memory) -> bool:
+    return memory.source is not None and memory.source.measured
 
 
 def _classes_of(memory: Memory) -> Classes | None:
