@@ -199,8 +199,10 @@ def test_a_change_of_contrast_alone_is_followed():
         assert adapter.health.trust["conv"] > 0.5
 
 
-def test_its_state_is_saved_and_swapped(tmp_path):
+@pytest.mark.parametrize("measured", [True, False])
+def test_its_state_is_saved_and_swapped(measured, tmp_path):
     model, source = network(norm=True)
+    source = source if measured else None
     first, second = colours(LABELS["runs"], 1.2, seed=8), colours(LABELS["sorted"], 0.6, seed=9)
     with covshift.adapt(model, Live(), source=source) as adapter:
         for batch in first[:40].split(4):
@@ -318,6 +320,17 @@ def test_a_damaged_state_is_refused(kind):
         damaged = Statistics(whole, whole.fingerprint, anchors=whole.anchors, notes=DAMAGE[kind](whole.notes))
         with pytest.raises(CovshiftError, match="state of a Live policy is damaged"):
             adapter.state = damaged
+        assert adapter.state == whole
+
+
+def test_a_damaged_state_of_answers_is_refused():
+    model, _ = network(norm=True)
+    with covshift.adapt(model, Live()) as adapter, torch.inference_mode():
+        model(colours(LABELS["runs"][:4]))
+        whole = adapter.state
+        for answers in (-whole.notes["answers"], whole.notes["answers"] * torch.nan, whole.notes["answers"][None]):
+            with pytest.raises(CovshiftError, match="state of a Live policy is damaged"):
+                adapter.state = Statistics(whole, whole.fingerprint, notes={"answers": answers})
         assert adapter.state == whole
 
 
