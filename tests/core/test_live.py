@@ -9,7 +9,10 @@ from torch import Tensor, nn
 import covshift
 from covshift import Batch, CovshiftError, Live, Source, Statistics, Stream
 from covshift.core.classes import Regression, embed_classes
+from covshift.core.live.answers import Answer, repetition
 from covshift.core.live.policy import CHANGE
+from covshift.core.moments import Moments
+from covshift.core.policies import Memory
 from covshift.core.toward import toward_training
 
 CLASSES = 4
@@ -196,8 +199,10 @@ def test_a_change_of_contrast_alone_is_followed():
         assert adapter.health.trust["conv"] > 0.5
 
 
-def test_its_state_is_saved_and_swapped(tmp_path):
+@pytest.mark.parametrize("measured", [True, False])
+def test_its_state_is_saved_and_swapped(measured, tmp_path):
     model, source = network(norm=True)
+    source = source if measured else None
     first, second = colours(LABELS["runs"], 1.2, seed=8), colours(LABELS["sorted"], 0.6, seed=9)
     with covshift.adapt(model, Live(), source=source) as adapter:
         for batch in first[:40].split(4):
@@ -222,6 +227,47 @@ def test_without_a_source_it_follows_what_the_layers_hold():
         assert answer.isfinite().all()
     assert_same(before, model)
     assert torch.equal(model(x[:1]), plain)
+
+
+def trained_on(shuffled: Tensor, labels: np.ndarray) -> nn.Module:
+    """The network of these tests with the statistics of some images in its layer, and colours as far apart again."""
+    model = Colours(norm=True)
+    model.norm.momentum = None
+    model(shuffled)
+    with torch.no_grad():
+        model.head.weight /= 2
+    return model.eval()
+
+
+def test_without_a_source_a_run_of_a_class_counts_as_few_images():
+    labels = LABELS["shuffled"]
+    model = trained_on(colours(labels, seed=3), labels)
+    trust, errs = {}, {}
+    for order in ("shuffled", "sorted"):
+        with covshift.adapt(model, Live()) as adapter:
+            errs[order] = errors(model, colours(LABELS[order], seed=5), LABELS[order], 4)
+            trust[order], health = adapter.health.trust["norm"], adapter.health
+        assert sum(health.classes) == pytest.approx(1)
+        assert "measure one with Source.measure" in health.why
+    with covshift.adapt(model, Stream(prior=16, decay=0.99)):
+        followed = errors(model, colours(LABELS["sorted"], seed=5), LABELS["sorted"], 4)
+    assert errs["sorted"] <= errs["shuffled"] + 0.05 < followed, (errs, followed)
+
+
+def test_repetition_is_that_of_pairs_of_images():
+    assert repetition(Memory()) == 1
+    assert repetition(Memory(seen={"norm": Moments(1, 1, *torch.ones(2, 1))})) == 0
+    for logits, wanted in (
+        (50 * torch.eye(4), 0.0),
+        (50 * torch.eye(4)[[1, 1, 1]], 1.0),
+        (50 * torch.eye(4)[[0, 0, 1, 1]], (1 / 2 - 1 / 4) / (1 - 1 / 4)),  # pairs share a class half of the time
+    ):
+        answer = Answer.of(logits)
+        assert answer is not None
+        assert answer.images == len(logits)
+        assert repetition(Memory(notes=answer.added({}, 1.0))) == pytest.approx(wanted)
+    assert Answer.of(torch.full((2, 4), torch.nan)) is None
+    assert Answer.of("no classes") is None
 
 
 def test_the_regression_is_that_of_least_squares():
@@ -274,6 +320,17 @@ def test_a_damaged_state_is_refused(kind):
         damaged = Statistics(whole, whole.fingerprint, anchors=whole.anchors, notes=DAMAGE[kind](whole.notes))
         with pytest.raises(CovshiftError, match="state of a Live policy is damaged"):
             adapter.state = damaged
+        assert adapter.state == whole
+
+
+def test_a_damaged_state_of_answers_is_refused():
+    model, _ = network(norm=True)
+    with covshift.adapt(model, Live()) as adapter, torch.inference_mode():
+        model(colours(LABELS["runs"][:4]))
+        whole = adapter.state
+        for answers in (-whole.notes["answers"], whole.notes["answers"] * torch.nan, whole.notes["answers"][None]):
+            with pytest.raises(CovshiftError, match="state of a Live policy is damaged"):
+                adapter.state = Statistics(whole, whole.fingerprint, notes={"answers": answers})
         assert adapter.state == whole
 
 

@@ -91,13 +91,13 @@ class Classes:
 
 def locate(output: object, embedding: Tensor) -> Tensor | None:
     """Return the expected embedding, [images, directions], by a model's output; None if there are other classes."""
-    logits = _logits(output)
+    logits = logits_in(output)
     if logits is None or logits.shape[1] != len(embedding):
         return None
     return widen(logits.detach()).softmax(1) @ embedding.to(logits.device)
 
 
-def _logits(output: object) -> Tensor | None:
+def logits_in(output: object) -> Tensor | None:
     """Return the logits in a model's output, [images, classes]; None if it has none of that shape."""
     try:
         logits = logits_of(output)
@@ -112,7 +112,7 @@ def embed_classes(model: nn.Module, output: object) -> Tensor | None:
     The rows of the classifier's weight lie near each other for classes that look alike; their principal directions
     are the embedding. Returns None for models without logits, or without a classifier where it is needed.
     """
-    logits = _logits(output)
+    logits = logits_in(output)
     if logits is None or logits.shape[1] < 2:
         return None
     number = logits.shape[1]

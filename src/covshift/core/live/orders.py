@@ -129,3 +129,17 @@ def _carried(before: Sequence[Kept], seen: Sequence[Seen]) -> list[Seen]:
     return [
         now.layout.hold(old) if paths_of(old) == paths_of(now) else now for old, now in zip(before, seen, strict=True)
     ]
+
+
+def locate_all(outputs: Sequence[object], classes: Classes | None) -> tuple[Numbers, NDArray[np.int64]] | None:
+    """Return the mean embedding of each output's images, from the source's, and their number, if all are known."""
+    from covshift.core.compiled.order_kernels import locate_batches  # numba takes a while to import
+
+    logits = [output for output in outputs if isinstance(output, Tensor) and output.ndim == 2 and output.shape[0]]
+    if classes is None or len(logits) < len(outputs) or {each.shape[1] for each in logits} != {len(classes.apart)}:
+        return None
+    rows = (logits[0] if len(logits) == 1 else torch.cat(logits)).detach().cpu().double().contiguous()
+    numbers = np.array([each.shape[0] for each in logits])
+    located = np.empty((len(logits), classes.apart.shape[1]))
+    locate_batches(rows.numpy(), numbers, classes.apart.numpy(), located)
+    return (located, numbers) if np.isfinite(located).all() else None

@@ -7,15 +7,16 @@ from typing import ClassVar
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from covshift.core.auto import DOUBT, MOST, Rule
 from covshift.core.classes import Classes, without_classes
 from covshift.core.health import Health, judge
+from covshift.core.live.answers import BETWEEN, Answer, check_answers, repetition, shares_of
 from covshift.core.live.order import RECENT, Order, Recent, check_notes, first_places, means_without, surprise
-from covshift.core.live.orders import First, Orders
+from covshift.core.live.orders import First, Orders, locate_all
 from covshift.core.live.outlook import Outlook
+from covshift.core.live.spreads import Spreads
 from covshift.core.moments import Moments, add_batch, fading, widen
 from covshift.core.places import Place
 from covshift.core.policies import Memory, Numbers, Policy, Rows
@@ -28,6 +29,8 @@ from covshift.support.errors import CovshiftError, is_number
 
 CHANGE = 4.0
 """How many times chance the last images must differ from those remembered to be taken for those of a new domain."""
+
+_NO_SOURCE = "; without a source it cannot tell classes from a shift, and follows less: measure one with Source.measure"
 
 
 @dataclass(frozen=True)
@@ -129,8 +132,9 @@ class Live(Policy):
         weight, images = np.divide(images, np.add(images, self.prior)), np.maximum(images, 1.0)
         none = np.zeros(1)
         if source is None or not source.measured:
-            return MOST * weight, none, DOUBT * np.array(now)[:, None] / images
-        spread, known, factor = self._spreads(places, source)
+            classes_vary = BETWEEN * np.array([[repetition(memory)] for memory in memories])
+            return MOST * weight, none, DOUBT * np.array(now)[:, None] * (1 / images + classes_vary)
+        spread, known, factor = Spreads.of(places, source)
         few = 1 / images + 1 / source.statistics.images  # both the stream and the source are of some images
         if classes is None:
             return weight, DOUBT * spread * few, none
@@ -143,26 +147,6 @@ class Live(Policy):
                     row[i] = unread * factor[i]
         shares = np.array([[each.share] for each in outlooks])
         return weight, DOUBT * known * few + unsure * shares**2, none
-
-    def _spreads(self, places: Sequence[Place], source: Source) -> tuple[Numbers, Numbers, Numbers]:
-        """Return how far one clean image at each place is from the source, one whose class is known, and a factor.
-
-        Counted are its mean and standard deviation. The factor is by how much both are more than the mean alone;
-        classes are taken to explain the same share of both.
-        """
-        slopes = {} if source.classes is None else source.classes.slopes
-        name = tuple(place.path for place in places)
-        if name not in source.derived:
-            means = np.array([place.relative("spread", source.spread[place.path]) for place in places])
-            deviations = np.array([place.relative("spread of std", source.spread_std[place.path]) for place in places])
-            left = [
-                place.relative("unexplained", slopes[place.path].unexplained) if place.path in slopes else each
-                for place, each in zip(places, means, strict=True)
-            ]
-            factor = 1 + np.divide(deviations, means, out=np.zeros_like(means), where=means > 0)
-            source.derived[name] = means + deviations, np.array(left) * factor, factor
-        found: tuple[Numbers, Numbers, Numbers] = source.derived[name]
-        return found
 
     def _outlook(self, memory: Memory, now: int) -> Outlook:
         """Return what is expected of the classes of a pass of so many images."""
@@ -184,6 +168,12 @@ class Live(Policy):
         """Return the memory with what was seen, and with the classes that the model said it shows."""
         classes = _classes_of(memory)
         after = super().commit(memory, seen, output)
+        if not _is_measured(memory):
+            answer = Answer.of(output)
+            if answer is None:
+                return after
+            share = self._share(images_in(memory.seen), answer.images)
+            return replace(after, notes=answer.added(memory.notes, share))
         located = None if classes is None or output is None else classes.locate(output)
         first = {} if classes is None else first_places(seen, classes)
         if classes is None or located is None or not len(located) or not first:
@@ -209,7 +199,7 @@ class Live(Policy):
         """Return what `commit` returns for each of some streams; in arrays where compiled code has measured them."""
         classes, held = _classes_of(memories[0]), [each for each in seen if isinstance(each, Seen)]
         first = First.of(held[0], classes) if classes is not None and len(held) == len(seen) else None
-        located = None if first is None else _located(outputs, classes)
+        located = None if first is None else locate_all(outputs, classes)
         if classes is None or first is None or located is None or type(self).commit is not Live.commit:
             return super().commit_all(memories, seen, outputs)
         orders = Orders.of([memory.notes for memory in memories], first)
@@ -230,17 +220,19 @@ class Live(Policy):
         """Return the memory that a state describes, or raise a `CovshiftError` if its notes are damaged."""
         memory = super().resume(state)
         check_notes(memory.notes)
+        check_answers(memory.notes)
         return memory
 
     def judge(self, memory: Memory, trust: Mapping[str, float], shift: Mapping[str, float]) -> Health:
         """Return what the adapter does at the moment, and why."""
         classes = _classes_of(memory)
         images = images_in(memory.seen)
-        shares: tuple[float, ...] = ()
+        shares = () if _is_measured(memory) else shares_of(memory.notes)
         if classes is not None and memory.seen and classes.separate:
             mix = Order.of(memory.notes, classes).mix + classes.centre
             shares = tuple((mix @ classes.embedding.mT).tolist())
-        return judge(images, trust, shift, classes=shares, reset="order" in memory.notes and not memory.seen)
+        found = judge(images, trust, shift, classes=shares, reset="order" in memory.notes and not memory.seen)
+        return found if _is_measured(memory) else replace(found, why=found.why + _NO_SOURCE)
 
 
 def _batch(before: Moments | None, after: Moments, share: float) -> Moments:
@@ -250,18 +242,8 @@ def _batch(before: Moments | None, after: Moments, share: float) -> Moments:
     return replace(after, mean=before.mean + (widen(after.mean) - before.mean) / share)
 
 
-def _located(outputs: Sequence[object], classes: Classes | None) -> tuple[Numbers, NDArray[np.int64]] | None:
-    """Return the mean embedding of each output's images, from the source's, and their number, if all are known."""
-    from covshift.core.compiled.order_kernels import locate_batches  # numba takes a while to import
-
-    logits = [output for output in outputs if isinstance(output, Tensor) and output.ndim == 2 and output.shape[0]]
-    if classes is None or len(logits) < len(outputs) or {each.shape[1] for each in logits} != {len(classes.apart)}:
-        return None
-    rows = (logits[0] if len(logits) == 1 else torch.cat(logits)).detach().cpu().double().contiguous()
-    numbers = np.array([each.shape[0] for each in logits])
-    located = np.empty((len(logits), classes.apart.shape[1]))
-    locate_batches(rows.numpy(), numbers, classes.apart.numpy(), located)
-    return (located, numbers) if np.isfinite(located).all() else None
+def _is_measured(memory: Memory) -> bool:
+    return memory.source is not None and memory.source.measured
 
 
 def _classes_of(memory: Memory) -> Classes | None:

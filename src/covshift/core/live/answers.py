@@ -1,0 +1,69 @@
+"""What the answers to a stream say of its classes where no source was measured: how often two images share one.
+
+Without a source it is not known what classes do to the activations. But images that share a class say little of what
+has shifted. The mean of n images varies by 1/n of what images of a class vary by, and where two of them share a class
+with probability ρ beyond chance, by ρ times what classes vary by, however many they are.
+"""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from covshift.core.classes import logits_in
+from covshift.core.moments import widen
+from covshift.core.policies import Memory
+from covshift.support.errors import CovshiftError
+
+BETWEEN = 4.0
+"""How many times the variance of images of a class that of classes is taken to be."""
+
+_NOTE = "answers"
+
+
+class Answer(NamedTuple):
+    """The mean probabilities that a model gave to the images of a pass, and the number of these."""
+
+    mean: Tensor
+    images: int
+
+    @classmethod
+    def of(cls, output: object) -> "Answer | None":
+        """Return the mean answer of a model's output; None if it gives no classes."""
+        logits = logits_in(output)
+        if logits is None or not len(logits) or logits.shape[1] < 2 or not logits.isfinite().all():
+            return None
+        return cls(widen(logits.detach()).softmax(1).mean(0), len(logits))
+
+    def added(self, notes: Mapping[str, Tensor], share: float) -> dict[str, Tensor]:
+        """Return the notes of a memory, with this answer as that share of all that is remembered."""
+        before = notes.get(_NOTE)
+        if before is None or before.shape != self.mean.shape:
+            return {**notes, _NOTE: self.mean}
+        return {**notes, _NOTE: torch.lerp(before, self.mean, share)}
+
+
+def shares_of(notes: Mapping[str, Tensor]) -> tuple[float, ...]:
+    """Return the share of each class in what is remembered; none if it is not known."""
+    return tuple(notes[_NOTE].tolist()) if _NOTE in notes else ()
+
+
+def repetition(memory: Memory) -> float:
+    """Return how often two of the remembered images share a class, from 0, as often as by chance, to 1, always.
+
+    It is 1 where nothing was seen yet, since a stream may begin with a run of a class, and 0 for a model without
+    classes.
+    """
+    if _NOTE not in memory.notes:
+        return 0.0 if memory.seen else 1.0
+    mean = memory.notes[_NOTE]
+    by_chance = 1 / len(mean)
+    return min(1.0, max(0.0, (float(mean.square().sum()) - by_chance) / (1 - by_chance)))
+
+
+def check_answers(notes: Mapping[str, Tensor]) -> None:
+    """Raise a `CovshiftError` unless the notes of a state can be resumed from."""
+    held = notes.get(_NOTE)
+    if held is not None and (held.ndim != 1 or len(held) < 2 or not bool((held >= 0).all() & (held <= 1).all())):
+        raise CovshiftError("this state of a Live policy is damaged; start anew, or load an intact one")
