@@ -86,7 +86,8 @@ def test_named_sequences():
     assert texts("continual", severities=[5]) == ["fog/5", "snow/5"]
     assert texts("mixed", severities=[5]) == ["fog/5", "snow/5"]
     assert texts("gradual", ["fog"], (1, 2, 3, 4, 5)) == [f"fog/{level}" for level in (1, 2, 3, 4, 5, 4, 3, 2, 1)]
-    assert texts("gradual", severities=[5]) == ["fog/5", "snow/5"]
+    with pytest.raises(CovshiftError, match=r"two severities or more for a gradual sequence, got \[5\]"):
+        texts("gradual", severities=[5])
     assert texts("recurring", severities=[5]) == ["clean", "fog/5", "clean", "snow/5", "clean"]
 
 

@@ -111,6 +111,10 @@ def pieces(sequence: Sequence[str], corruptions: Sequence[str], severities: Sequ
         return [_piece(word) for word in sequence]
     (name,) = sequence
     up = sorted(severities)
+    if name == "gradual" and len(up) < 2:
+        raise CovshiftError(
+            f"expected two severities or more for a gradual sequence, got {up}; name others: severities="
+        )
     levels = [*up, *up[-2::-1]] if name == "gradual" else up
     found = [Piece(Condition(corruption, level)) for corruption in corruptions for level in levels]
     if name == "recurring":
