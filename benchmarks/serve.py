@@ -21,6 +21,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import urllib.request
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -205,6 +206,16 @@ def spent(process: int, *, main: bool = False) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
+def batches(port: int) -> tuple[float, float]:
+    """The images in the forward passes of all requests so far, added up over requests, and the number of these."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
+        text = answer.read().decode()
+    total, count = (re.search(rf"^covshift_batch_images_{name} (\S+)", text, re.MULTILINE) for name in ("sum", "count"))
+    assert total is not None
+    assert count is not None
+    return float(total[1]), float(count[1])
+
+
 def show(name: str, load: Load) -> float:
     """Print what the clients have seen; return the images per second."""
     rate = len(load.latencies) / load.seconds
@@ -276,6 +287,7 @@ async def measure(options: argparse.Namespace, port: int, server: int, bare: Bar
     await warm(clients[0])
     await closed(clients, 2.0)
     keeping, forwards, kept, loads, each = Bare(options, keep=True), [], [], [], []
+    before = batches(port)
     for _ in range(options.turns):
         forwards.append(bare.forward(part / 4))
         kept.append(keeping.forward(part / 4))
@@ -284,11 +296,13 @@ async def measure(options: argparse.Namespace, port: int, server: int, bare: Bar
         ended = spent(server), spent(server, main=True), time.process_time()
         each.append([1e3 * (b - a) / len(loads[-1].latencies) for a, b in zip(begun, ended, strict=True)])
     keeping.close()
+    total, count = (b - a for a, b in zip(before, batches(port), strict=True))
     forward, load = min(forwards), max(loads, key=lambda load: len(load.latencies) / load.seconds)
     print(f"bare model: {options.batch / forward:.0f} images/s at batch {options.batch}, {forward * 1e3:.1f} ms a pass")
     full = show("full load", load)
     share, same = full * forward / options.batch, full * min(kept) / options.batch
     print(f"  {share:.0%} of the bare model; {same:.0%} of it where it keeps freed memory, as the server does")
+    print(f"  a request shared a pass with {total / count:.0f} images on average, its own included")
     whole, http, client = min(each)
     print(
         f"  CPU for each image: {whole:.2f} ms of the server, {http:.2f} of them HTTP; {client:.2f} ms of the clients"
