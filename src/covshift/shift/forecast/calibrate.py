@@ -42,6 +42,8 @@ conditions, and more images hardly cost more time.
 
 _OWN = 0.1  # share of the squared distance by chance below which a source is of the very images
 
+_GROUPS = (10, 5)  # of classes, that images of few classes are shown from
+
 Cell = tuple[str, int]
 """The name and the severity of a corruption or an imitation."""
 
@@ -184,12 +186,15 @@ def _make(setting: Setting, name: str, level: int, rows: Tensor) -> Images:
 
 
 def _few_classes(setting: Setting, clean: Observation, temperature: float) -> Skews | None:
-    """Return what is known of images of few classes, from the clean ones of some classes at a time."""
+    """Return what is known of images of few classes, from the clean ones of some classes at a time.
+
+    Of one class at a time and of two, if there are ten: what the model past the classes is off by differs.
+    """
     whole = look_skewed(clean, temperature)
     if whole is None:
         return None
     cases = []
-    for rows in split_classes(setting.labels, FEWEST):
+    for rows in (rows for groups in _GROUPS for rows in split_classes(setting.labels, FEWEST, groups)):
         found = skewed_case(setting.observe(setting.some(rows), classes=True), setting.labels[rows], temperature)
         cases += [found] if found is not None else []
     return Skews(whole.gap, cases)

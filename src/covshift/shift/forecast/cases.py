@@ -103,10 +103,10 @@ def matrix(cases: Sequence[Case | Look]) -> Doubles:
     return np.array([case.features for case in cases])
 
 
-def split_classes(labels: Tensor, fewest: int, groups: int = 10) -> list[Tensor]:
-    """Return the positions of the images of a few classes each, in up to 10 groups; none with too few images.
+def split_classes(labels: Tensor, fewest: int, groups: int) -> list[Tensor]:
+    """Return the positions of the images of few classes each, in a number of groups at most; none with too few images.
 
-    >>> [each.tolist() for each in split_classes(torch.tensor([1, 0, 1, 0]), 2)]
+    >>> [each.tolist() for each in split_classes(torch.tensor([1, 0, 1, 0]), 2, 10)]
     [[1, 3], [0, 2]]
     """
     classes = torch.unique(labels)

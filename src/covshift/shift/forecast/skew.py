@@ -27,7 +27,7 @@ _SLACK = 1.15  # how far above what was learned from a target may look
 _SIGMAS = 1.96
 _LEAST = 0.01  # spread that nothing is below
 _ENOUGH = 3  # groups of classes to learn from
-_WIDEST = 0.05  # margin of an error beyond which it is not named: 5 points are what is promised
+_WIDEST = 0.04  # margin of an error beyond which it is not named; 5 points are promised, and mixes differ
 
 
 class Skewed(NamedTuple):
@@ -118,7 +118,8 @@ class Skews:
         off = self._off(which)
         noise = np.array([case.look.noise[which] for case in self.cases])
         spread = max(float(off.var(ddof=1) - noise.mean()), _LEAST**2) * (1 + 1 / len(off))
-        return _SIGMAS * float(np.sqrt(spread + look.noise[which]))
+        sigmas = _SIGMAS + (_SIGMAS**3 + _SIGMAS) / (4 * (len(off) - 1))  # Student's: of so few groups, more
+        return sigmas * float(np.sqrt(spread + look.noise[which]))
 
     def _off(self, which: int) -> Doubles:
         return np.array([(case.plain, case.adapted)[which] - case.look.signals[which] for case in self.cases])
