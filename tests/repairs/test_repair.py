@@ -291,6 +291,9 @@ DOUBTFUL = torch.where(torch.arange(100)[:, None] % 5 < 3, 9 * ALL, 1.2 * ALL)
 EIGHT = torch.eye(10)[torch.arange(100) % 8]
 SOME = torch.where(torch.arange(100)[:, None] % 10 == 0, EIGHT.roll(1, 1), EIGHT)
 """Every tenth answer is another one than in `EIGHT`."""
+HARDLY = torch.where(torch.arange(100)[:, None] % 10 == 0, EIGHT.roll(1, 1), 3 * EIGHT)
+HARDLY[::10] *= torch.linspace(1.4, 8, 10)[:, None]
+"""Every tenth answer is another one, and some of these are surer: a gain of some 1.4 standard errors."""
 SKEWED = ClassMix((0.9, *[0.1 / 9] * 9), (0.1,) * 10, skewed=True)
 FEW = forecast(0.3, 0.4, sure=False, why="few classes", classes=SKEWED)
 NEW = forecast(0.3, 0.4, sure=False, why="it is new")
@@ -325,6 +328,12 @@ NEW = forecast(0.3, 0.4, sure=False, why="it is new")
         (seen(3 * ONE, 2 * ALL), {}, "nothing to repair", False),
         (seen(3 * ONE, DOUBTFUL, past=9 * ONE), {}, "nothing to repair", False),
         (seen(3 * ONE, DOUBTFUL, past=9 * ALL), {}, "repair", False),
+        # few classes: gains have to be clear, and the model that is adapted past the classes has to agree
+        (seen(3 * ALL, 4 * OTHER, past=9 * OTHER), {"forecast": FEW}, "repair", True),
+        (seen(3 * ALL, 4 * OTHER, past=9 * ALL), {"forecast": FEW}, "cannot help", True),
+        (seen(3 * ALL, 4 * OTHER, past=9 * ALL), {"forecast": NEW}, "repair", False),
+        (seen(3 * EIGHT, HARDLY), {}, "repair", True),
+        (seen(3 * EIGHT, HARDLY), {"forecast": FEW}, "cannot help", True),
         # errors that cannot be relied on do not count
         (seen(3 * ALL, 4 * OTHER), {"forecast": NEW}, "repair", False),
         (seen(4 * ALL, 3 * OTHER), {"forecast": NEW}, "nothing to repair", False),

@@ -37,9 +37,6 @@ _CHANGED = 0.03
 _CLEAR = 1.64
 """Number of standard errors that chance exceeds to one side one time out of 20."""
 
-_CONTRADICTED = 2
-"""Number of standard errors by which another model believes that the error rises, from which it contradicts."""
-
 
 class Verdict(NamedTuple):
     """A decision in words.
@@ -138,7 +135,8 @@ def judge(
     then, or where they get surer by adapting all layers: without a shift they get less sure. With such a sign it is
     enough that the error is not believed to rise. But a network whose layers all know of classes, such as a
     transformer, answers evenly when it is adapted to a single class. So even answers are no sign where the forecast
-    finds few classes, nor where the model that is adapted to what the classes do not explain contradicts.
+    finds few classes, nor where the model that is adapted to what the classes do not explain contradicts; and where
+    both is so, nothing is repaired.
 
     Args:
         seen: the answers of the model as it is and adapted, without labels.
@@ -168,8 +166,10 @@ def judge(
     surer = even and not in_part and _is_surer(seen)
     words = f"{_in_words(gain)}{', and answers get surer' if surer else ''}{_predicted(forecast, clean)}"
     reason = f"adapting changes {changed:.1%} of the answers, and {words}"
-    sign = (confused or surer) and gain.possible and not _is_contradicted(seen, after)
-    believed = gain.is_sure(clearly=few) or sign
+    if _is_contradicted(seen, after):
+        believed = gain.is_sure() and not few
+    else:
+        believed = gain.is_sure(clearly=few) or ((confused or surer) and gain.possible)
     if changed >= _CHANGED and _is_right(gain, believed, None if in_part else sure, high):
         layers = "only the first half of the layers is adapted, " if in_part else ""
         return Verdict("repair", f"the images have moved by {seen.distance.average:.2f}, {layers}{reason}", in_part)
@@ -202,12 +202,12 @@ def _is_surer(seen: Observation) -> bool:
 
 
 def _is_contradicted(seen: Observation, after: Tensor) -> bool:
-    """Return whether the model that is adapted to what classes do not explain believes that the error rises."""
+    """Return whether the model that is adapted to what classes do not explain believes the error to rise."""
     if seen.conditional is None:
         return False
     rows, logits = seen.conditional
     gain = _gain_by(logits.double().softmax(1), seen.plain[rows], after[rows])
-    return gain.fall < -_CONTRADICTED * gain.uncertainty
+    return not gain.possible
 
 
 def _in_words(gain: Gain) -> str:
