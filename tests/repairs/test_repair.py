@@ -325,8 +325,8 @@ NEW = forecast(0.3, 0.4, sure=False, why="it is new")
         (seen(4 * ALL, 3 * OTHER), {"forecast": forecast(0.8, 0.6, classes=SKEWED)}, "cannot help", True),
         (seen(3 * ONE, DOUBTFUL), {}, "repair", False),
         (seen(3 * ONE, DOUBTFUL), {"forecast": FEW}, "cannot help", True),
-        # a single class, which the network answers evenly once it is adapted to it, and as both models believe, worse
-        (seen(3 * ONE, 2 * ALL), {}, "nothing to repair", False),
+        (seen(3 * ONE, 2 * ALL), {}, "repair", False),
+        # or a single class, which the network answers evenly once it is adapted to it
         (seen(3 * ONE, DOUBTFUL, past=9 * ONE), {}, "nothing to repair", False),
         (seen(3 * ONE, DOUBTFUL, past=9 * ALL), {}, "repair", False),
         # few classes: gains have to be clear, and the model that is adapted past the classes has to agree

@@ -131,12 +131,12 @@ def judge(
     going further has to be believed in, too; where they are even, it is left out only if it is believed to do harm.
     Where the forecast finds few classes, what is believed has to be clear.
 
-    Even answers are a sign of a shift where those of the model as it is are of few classes, which a shift has confused
-    then, or where they get surer by adapting all layers: without a shift they get less sure. With such a sign it is
-    enough that the error is not believed to rise. But a network whose layers all know of classes, such as a
-    transformer, answers evenly when it is adapted to a single class. So even answers are no sign where the forecast
-    finds few classes, nor where the model that is adapted to what the classes do not explain contradicts; and where
-    both is so, nothing is repaired.
+    Even answers speak for a shift where those of the model as it is are of few classes: that one is confused, and is
+    not believed. So do even answers that get surer by adapting all layers, since without a shift they get less sure:
+    then it is enough that the error is not believed to rise. But a network whose layers all know of classes, such as a
+    transformer, answers evenly when it is adapted to a single class. So even answers speak for nothing where the
+    forecast finds few classes, nor where the model that is adapted to what the classes do not explain contradicts; and
+    where both is so, nothing is repaired.
 
     Args:
         seen: the answers of the model as it is and adapted, without labels.
@@ -169,7 +169,7 @@ def judge(
     if _is_contradicted(seen, after):
         believed = gain.is_sure() and not few
     else:
-        believed = gain.is_sure(clearly=few) or ((confused or surer) and gain.possible)
+        believed = gain.is_sure(clearly=few) or confused or (surer and gain.possible)
     if changed >= _CHANGED and _is_right(gain, believed, None if in_part else sure, high):
         layers = "only the first half of the layers is adapted, " if in_part else ""
         return Verdict("repair", f"the images have moved by {seen.distance.average:.2f}, {layers}{reason}", in_part)
