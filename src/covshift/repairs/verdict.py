@@ -121,6 +121,7 @@ def judge(
     *,
     clean: float = 0.0,
     usual: Tensor | None = None,
+    held: bool = True,
 ) -> Verdict:
     """Return whether adapting to some images is right, and of how many layers.
 
@@ -133,10 +134,10 @@ def judge(
 
     Even answers speak for a shift where those of the model as it is are of few classes: that one is confused, and is
     not believed. So do even answers that get surer by adapting all layers, since without a shift they get less sure:
-    then it is enough that the error is not believed to rise. But a network whose layers all know of classes, such as a
-    transformer, answers evenly when it is adapted to a single class. So even answers speak for nothing where the
-    forecast finds few classes, nor where the model that is adapted to what the classes do not explain contradicts; and
-    where both is so, nothing is repaired.
+    then it is enough that the error is not believed to rise. But a network without BatchNorm may know of classes in all
+    of its layers, as a transformer does, and answer evenly when it is adapted to a single class. So even answers speak
+    for nothing where the forecast finds few classes nor, of such a network, where the model that is adapted to what the
+    classes do not explain contradicts.
 
     Args:
         seen: the answers of the model as it is and adapted, without labels.
@@ -144,6 +145,7 @@ def judge(
         forecast: the errors that are predicted; None where there was nothing to learn that from.
         clean: the error on clean images, for a forecast to be compared with.
         usual: the share of each class among clean images; None for all classes alike.
+        held: whether the model holds statistics of its own, as those with BatchNorm do.
     """
     check_kind(seen, Observation, "seen", "an Observation")
     check_kind(half, Tensor, "half", "a tensor of logits")
@@ -166,10 +168,10 @@ def judge(
     surer = even and not in_part and _is_surer(seen)
     words = f"{_in_words(gain)}{', and answers get surer' if surer else ''}{_predicted(forecast, clean)}"
     reason = f"adapting changes {changed:.1%} of the answers, and {words}"
-    if _is_contradicted(seen, after):
-        believed = gain.is_sure() and not few
-    else:
-        believed = gain.is_sure(clearly=few) or confused or (surer and gain.possible)
+    contradicted = _is_contradicted(seen, after)
+    unclear = confused and contradicted and not held
+    believed = gain.is_sure(clearly=few) and not (few and contradicted)
+    believed |= (confused and not unclear) or (surer and gain.possible and not contradicted)
     if changed >= _CHANGED and _is_right(gain, believed, None if in_part else sure, high):
         layers = "only the first half of the layers is adapted, " if in_part else ""
         return Verdict("repair", f"the images have moved by {seen.distance.average:.2f}, {layers}{reason}", in_part)
@@ -177,6 +179,9 @@ def judge(
         mixed = "the images seem to be of few classes, or of some much more than of others"
         mixed += f" ({_top(half):.0%} of the answers are the same one), whose statistics are no shift"
         return Verdict("cannot help", f"{mixed}; {reason}", in_part)
+    if unclear:
+        either = "the images are of few classes, or a strong shift has confused the model, which cannot be told apart"
+        return Verdict("cannot help", f"{either}; {reason}", in_part)
     return Verdict("cannot help" if high else "nothing to repair", reason, in_part)
 
 
@@ -202,7 +207,7 @@ def _is_surer(seen: Observation) -> bool:
 
 
 def _is_contradicted(seen: Observation, after: Tensor) -> bool:
-    """Return whether the model that is adapted to what classes do not explain believes the error to rise."""
+    """Return whether the model that is adapted to what classes do not explain believes that the error rises."""
     if seen.conditional is None:
         return False
     rows, logits = seen.conditional
