@@ -221,9 +221,9 @@ def test_bad_input_is_one_sentence(place, model, tmp_path):
         (["--check", few, "--labels", f"folder:{place}/dark"], "whose card.json cannot be read: No such file"),
         (["--check", few], "name them: --labels"),
         ([*good, "--labels", f"folder:{place}/dark"], "expected --labels with --check"),
-        ([*good, "--limit", 10], "expected limit to be a number of images from 32, got 10"),
+        ([*good, "--limit", 10], "expected at least 32 images to take statistics of, got 10"),
         ([], "expected a model and images"),
-        ([*good, "--predictor", "typo"], "there is no predictor at typo; name a source"),
+        ([*good, "--predictor", "typo"], "there is no predictor at typo"),
         (
             ["--model", model.uri, "--target", f"folder:{few}", "--source", "npz:x", "--predictor", tmp_path / "p"],
             "expected at least 32 images to take statistics of, got 5",
