@@ -84,13 +84,16 @@ def test_a_network_without_statistics_is_repaired_by_a_source(place, tmp_path):
     model = covshift.open_model(f"file:{place}/fused.pt?arch=py:stripes:fused")
     labelled = covshift.open_data(f"folder:{place}/dark")
     source = covshift.open_data(f"npz:{place}/source.npz")
-    made = covshift.repair(model, labelled, source=source, limit=360, progress=False)
+    made = covshift.repair(model, labelled, source=source, limit=360, force=True, progress=False)
+    assert "few classes, or a strong shift" in made.verdict.reason, "which it is cannot be told without BatchNorm"
     assert made.card.source == {"uri": source.uri, "digest": source.digest, "images": 360}, "of 600"
     assert made.card.method == "statistics of one giant batch, as far as chance does not explain them"
     learned = learn(model, source, 360, progress=False)
     learned.save(tmp_path / "learned")
     again = covshift.shift.Predictor.load(tmp_path / "learned", model, batch_size=64)
-    assert covshift.repair(model, labelled, source=again, progress=False).patch == made.patch, "learned before"
+    assert covshift.repair(model, labelled, source=again, force=True, progress=False).patch == made.patch, (
+        "learned before"
+    )
     made.save(tmp_path / "r")
     checked = repairs.check(tmp_path / "r", labelled)
     assert checked.before == error(model, labelled)
@@ -218,8 +221,9 @@ def test_bad_input_is_one_sentence(place, model, tmp_path):
         (["--check", few, "--labels", f"folder:{place}/dark"], "whose card.json cannot be read: No such file"),
         (["--check", few], "name them: --labels"),
         ([*good, "--labels", f"folder:{place}/dark"], "expected --labels with --check"),
+        ([*good, "--limit", 10], "expected at least 32 images to take statistics of, got 10"),
         ([], "expected a model and images"),
-        ([*good, "--predictor", "typo"], "there is no predictor at typo; name a source"),
+        ([*good, "--predictor", "typo"], "there is no predictor at typo"),
         (
             ["--model", model.uri, "--target", f"folder:{few}", "--source", "npz:x", "--predictor", tmp_path / "p"],
             "expected at least 32 images to take statistics of, got 5",
@@ -291,6 +295,9 @@ DOUBTFUL = torch.where(torch.arange(100)[:, None] % 5 < 3, 9 * ALL, 1.2 * ALL)
 EIGHT = torch.eye(10)[torch.arange(100) % 8]
 SOME = torch.where(torch.arange(100)[:, None] % 10 == 0, EIGHT.roll(1, 1), EIGHT)
 """Every tenth answer is another one than in `EIGHT`."""
+HARDLY = torch.where(torch.arange(100)[:, None] % 10 == 0, EIGHT.roll(1, 1), 3 * EIGHT)
+HARDLY[::10] *= torch.linspace(1.4, 8, 10)[:, None]
+"""Every tenth answer is another one, and some of these are surer: a gain of some 1.4 standard errors."""
 SKEWED = ClassMix((0.9, *[0.1 / 9] * 9), (0.1,) * 10, skewed=True)
 FEW = forecast(0.3, 0.4, sure=False, why="few classes", classes=SKEWED)
 NEW = forecast(0.3, 0.4, sure=False, why="it is new")
@@ -321,10 +328,17 @@ NEW = forecast(0.3, 0.4, sure=False, why="it is new")
         (seen(4 * ALL, 3 * OTHER), {"forecast": forecast(0.8, 0.6, classes=SKEWED)}, "cannot help", True),
         (seen(3 * ONE, DOUBTFUL), {}, "repair", False),
         (seen(3 * ONE, DOUBTFUL), {"forecast": FEW}, "cannot help", True),
-        # a single class, which the network answers evenly once it is adapted to it, and as both models believe, worse
-        (seen(3 * ONE, 2 * ALL), {}, "nothing to repair", False),
-        (seen(3 * ONE, DOUBTFUL, past=9 * ONE), {}, "nothing to repair", False),
-        (seen(3 * ONE, DOUBTFUL, past=9 * ALL), {}, "repair", False),
+        (seen(3 * ONE, 2 * ALL), {}, "repair", False),
+        # or a single class, which the network answers evenly once it is adapted to it
+        (seen(3 * ONE, 2 * ALL, past=9 * ONE), {}, "repair", False),
+        (seen(3 * ONE, 2 * ALL, past=9 * ONE), {"held": False}, "cannot help", False),
+        (seen(3 * ONE, DOUBTFUL, past=9 * ALL), {"held": False}, "repair", False),
+        # few classes: gains have to be clear, and the model that is adapted past the classes has to agree
+        (seen(3 * ALL, 4 * OTHER, past=9 * OTHER), {"forecast": FEW}, "repair", True),
+        (seen(3 * ALL, 4 * OTHER, past=9 * ALL), {"forecast": FEW}, "cannot help", True),
+        (seen(3 * ALL, 4 * OTHER, past=9 * ALL), {"forecast": NEW}, "repair", False),
+        (seen(3 * EIGHT, HARDLY), {}, "repair", True),
+        (seen(3 * EIGHT, HARDLY), {"forecast": FEW}, "cannot help", True),
         # errors that cannot be relied on do not count
         (seen(3 * ALL, 4 * OTHER), {"forecast": NEW}, "repair", False),
         (seen(4 * ALL, 3 * OTHER), {"forecast": NEW}, "nothing to repair", False),

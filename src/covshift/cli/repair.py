@@ -82,9 +82,9 @@ def command(
     opened = open_model(model)
     opened.module.to(choose_device(device))
     images = open_unlabelled(target)
+    check_enough(min(len(images), limit))  # before a predictor is learned, which takes long
     clean: Data | Predictor | None = None if source is None else open_data(source)
     if predictor is not None:
-        check_enough(min(len(images), limit))  # before it is learned, which takes long
         clean = predictor_for(opened, source, predictor, limit, skip_broken=skip_broken)
     made = repair(opened, images, source=clean, force=force, limit=limit, skip_broken=skip_broken)
     card = made.card if made.patch is None else made.save(folder)

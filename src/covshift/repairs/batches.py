@@ -11,7 +11,7 @@ from covshift.data import Data
 from covshift.data.orders import Order
 from covshift.data.video import Video
 from covshift.models.base import Model
-from covshift.repairs.verdict import check_enough
+from covshift.repairs.verdict import FEWEST, check_enough
 from covshift.shift.forecast.observe import Batches
 from covshift.support.checks import check_dense, check_number
 from covshift.support.errors import CovshiftError
@@ -25,8 +25,8 @@ def as_batches(model: AnyModel, target: Any, limit: int | None, skip_broken: boo
     """Return images as batches that can be gone through several times."""
     if isinstance(target, Data):
         if limit is not None:
-            check_number(limit, "limit", 1, whole=True, of="images")
-        check_enough(min(len(target), limit or len(target)))
+            check_number(limit, "limit", FEWEST, whole=True, of="images")
+        check_enough(len(target))
         # A folder is sorted by class, and a batch of one class has the statistics of that class; a video is read as it
         # runs.
         order: Order = "source" if isinstance(target, Video) else "shuffled"

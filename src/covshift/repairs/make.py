@@ -157,7 +157,8 @@ def judge_answers(answers: Answers, learned: Predictor | None) -> tuple[Verdict,
     usual = None if learned.knowledge is None else learned.knowledge.usual
     if usual is not None and seen.classes is not None:
         usual = usual[list(seen.classes)]
-    return judge(seen, half, forecast, clean=learned.conditions[0].plain, usual=usual), forecast
+    clean, held = learned.conditions[0].plain, learned.source is None
+    return judge(seen, half, forecast, clean=clean, usual=usual, held=held), forecast
 
 
 def _method(exact: bool, prior: Prior, half: bool) -> str:

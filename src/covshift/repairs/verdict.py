@@ -37,9 +37,6 @@ _CHANGED = 0.03
 _CLEAR = 1.64
 """Number of standard errors that chance exceeds to one side one time out of 20."""
 
-_CONTRADICTED = 2
-"""Number of standard errors by which another model believes that the error rises, from which it contradicts."""
-
 
 class Verdict(NamedTuple):
     """A decision in words.
@@ -124,6 +121,7 @@ def judge(
     *,
     clean: float = 0.0,
     usual: Tensor | None = None,
+    held: bool = True,
 ) -> Verdict:
     """Return whether adapting to some images is right, and of how many layers.
 
@@ -134,11 +132,12 @@ def judge(
     going further has to be believed in, too; where they are even, it is left out only if it is believed to do harm.
     Where the forecast finds few classes, what is believed has to be clear.
 
-    Even answers are a sign of a shift where those of the model as it is are of few classes, which a shift has confused
-    then, or where they get surer by adapting all layers: without a shift they get less sure. With such a sign it is
-    enough that the error is not believed to rise. But a network whose layers all know of classes, such as a
-    transformer, answers evenly when it is adapted to a single class. So even answers are no sign where the forecast
-    finds few classes, nor where the model that is adapted to what the classes do not explain contradicts.
+    Even answers speak for a shift where those of the model as it is are of few classes: that one is confused, and is
+    not believed. So do even answers that get surer by adapting all layers, since without a shift they get less sure:
+    then it is enough that the error is not believed to rise. But a network without BatchNorm may know of classes in all
+    of its layers, as a transformer does, and answer evenly when it is adapted to a single class. So even answers speak
+    for nothing where the forecast finds few classes nor, of such a network, where the model that is adapted to what the
+    classes do not explain contradicts.
 
     Args:
         seen: the answers of the model as it is and adapted, without labels.
@@ -146,6 +145,7 @@ def judge(
         forecast: the errors that are predicted; None where there was nothing to learn that from.
         clean: the error on clean images, for a forecast to be compared with.
         usual: the share of each class among clean images; None for all classes alike.
+        held: whether the model holds statistics of its own, as those with BatchNorm do.
     """
     check_kind(seen, Observation, "seen", "an Observation")
     check_kind(half, Tensor, "half", "a tensor of logits")
@@ -168,8 +168,10 @@ def judge(
     surer = even and not in_part and _is_surer(seen)
     words = f"{_in_words(gain)}{', and answers get surer' if surer else ''}{_predicted(forecast, clean)}"
     reason = f"adapting changes {changed:.1%} of the answers, and {words}"
-    sign = (confused or surer) and gain.possible and not _is_contradicted(seen, after)
-    believed = gain.is_sure(clearly=few) or sign
+    contradicted = _is_contradicted(seen, after)
+    unclear = confused and contradicted and not held
+    believed = gain.is_sure(clearly=few) and not (few and contradicted)
+    believed |= (confused and not unclear) or (surer and gain.possible and not contradicted)
     if changed >= _CHANGED and _is_right(gain, believed, None if in_part else sure, high):
         layers = "only the first half of the layers is adapted, " if in_part else ""
         return Verdict("repair", f"the images have moved by {seen.distance.average:.2f}, {layers}{reason}", in_part)
@@ -177,6 +179,9 @@ def judge(
         mixed = "the images seem to be of few classes, or of some much more than of others"
         mixed += f" ({_top(half):.0%} of the answers are the same one), whose statistics are no shift"
         return Verdict("cannot help", f"{mixed}; {reason}", in_part)
+    if unclear:
+        either = "the images are of few classes, or a strong shift has confused the model, which cannot be told apart"
+        return Verdict("cannot help", f"{either}; {reason}", in_part)
     return Verdict("cannot help" if high else "nothing to repair", reason, in_part)
 
 
@@ -207,7 +212,7 @@ def _is_contradicted(seen: Observation, after: Tensor) -> bool:
         return False
     rows, logits = seen.conditional
     gain = _gain_by(logits.double().softmax(1), seen.plain[rows], after[rows])
-    return gain.fall < -_CONTRADICTED * gain.uncertainty
+    return not gain.possible
 
 
 def _in_words(gain: Gain) -> str:
