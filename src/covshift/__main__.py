@@ -9,6 +9,8 @@ from contextlib import suppress
 from types import FrameType
 from typing import Any
 
+_STOPPED = "stopped by Ctrl-C\n"
+
 
 def main() -> None:
     """Run the command; Ctrl-C at any time, also while libraries are imported, ends it with one line and code 130."""
@@ -17,6 +19,9 @@ def main() -> None:
     def interrupt(number: int, frame: FrameType | None) -> None:
         nonlocal interrupted
         interrupted = True
+        if _imports(frame):
+            os.write(2, _STOPPED.encode())
+            os._exit(130)
         signal.default_int_handler(number, frame)
 
     try:
@@ -30,14 +35,23 @@ def main() -> None:
             _leave(end.code)
         raise
     except (KeyboardInterrupt, Exception):
-        # A compiled module whose import Ctrl-C interrupts may fail with any error of its own.
+        # What Ctrl-C interrupts may turn it into any error of its own.
         if not interrupted:
             raise
-        sys.stderr.write("stopped by Ctrl-C\n")
+        sys.stderr.write(_STOPPED)
         sys.exit(130)
     finally:
         if ours:  # what is left is the end of the interpreter, where our handler would only cause a traceback
             signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+def _imports(frame: FrameType | None) -> bool:
+    """Return whether a module is being imported: its compiled code may abort on an exception, with a page of words."""
+    while frame is not None:
+        if frame.f_code.co_name == "_call_with_frames_removed":
+            return True
+        frame = frame.f_back
+    return False
 
 
 def _leave(code: Any) -> None:

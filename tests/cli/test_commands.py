@@ -90,7 +90,7 @@ SHARED = {
     "--severities": ("1,2,3,4,5", {}),
     "--json": ("False", {}),
     "--shard": ("None", {}),
-    "--threads": ("one for each core", {}),
+    "--threads": ("one for each core", {"serve": "for each pass an equal share of the cores"}),
     "--corruptions": ("all 19", {"corrupt": "False"}),  # nobody writes 95 times the pictures by mistake
     "--limit": (
         "all",

@@ -118,7 +118,7 @@ def command(
     ] = None,
     threads: Annotated[
         int | None,
-        options.like(options.THREADS, help="CPU threads of each pass.", show_default="an equal share of the cores"),
+        options.like(options.THREADS, show_default="for each pass an equal share of the cores"),
     ] = None,
     engine: Annotated[
         str,

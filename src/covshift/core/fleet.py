@@ -108,6 +108,7 @@ class Fleet(Mapping[str, Camera]):
         fingerprint: the digest of the architecture, which states are checked by.
         passes: the number of passes that may run at once.
 
+    >>> from torch import nn
     >>> from covshift.core.policies import Stream
     >>> net = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.Flatten(), nn.Linear(288, 4)).eval()
     >>> with Fleet(net, Stream(prior=16)) as fleet:

@@ -24,6 +24,7 @@ _NEAREST = 2  # cases that a target must be near to
 _SPACED = 0.9  # share of the cases that are nearer to others than a target that is unlike them, if they are few
 _LEARNED = 3  # corruptions that its distance from what the lines were learned on is measured to
 _NEAR, _FAR = 0.3, 0.8  # from the one to the other, a target counts less and less as of their kind
+_ALWAYS = 0.15  # share of the doubt far away that is there near them, too: they are of a few kinds
 _FACTORS = (1.25, 5.0)  # the least and the greatest multiple of the spread that an interval is made of, far away
 _SHARED = 0.4  # share of the variance by counting that is the same in all conditions that the same images are shown in
 _SIGMAS = 1.96  # standard deviations that hold 95 % on either side, of a Gaussian
@@ -123,7 +124,7 @@ class Doubt:
         """Return what the cases say of a target of some images that looks like this."""
         near = self._apart(self._space.place(np.array([look.features])))[0]
         far = self._far(near, np.ones(len(near), bool))
-        other = np.clip((far - _NEAR) / (_FAR - _NEAR), 0, 1)
+        other = np.clip((far - _NEAR) / (_FAR - _NEAR), _ALWAYS, 1)
         of_line = other * (self._factors * self._spread(np.array([far]))[:, 0]) ** 2
         of_line = of_line + (1 - other) * _SIGMAS**2 * self._near
         # Both the target and the images that the lines were learned on are some out of many.
