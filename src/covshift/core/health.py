@@ -9,7 +9,7 @@ from covshift.core.forecasting import StreamForecast
 State = Literal["following", "holding", "reset"]
 """What an adapter does: it follows a shift, leaves the model as it is, or has just started anew."""
 
-_SLIGHT = 0.02  # of the way to what was seen: not worth to be called following
+_SLIGHT = 0.02  # of the way to what was seen, in the mean of the places: not worth to be called following
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ def judge(
     images: float, trust: Mapping[str, float], shift: Mapping[str, float], *, classes: tuple[float, ...], reset: bool
 ) -> Health:
     """Return the health of an adapter that has seen so many images and trusts its places so much."""
-    state: State = "following" if max(trust.values(), default=0) > _SLIGHT else "holding"
+    state: State = "following" if sum(trust.values()) > _SLIGHT * len(trust) else "holding"
     if reset:
         state, why = "reset", "the images changed suddenly; what was remembered of those before is forgotten"
     elif not images:
