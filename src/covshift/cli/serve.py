@@ -117,8 +117,7 @@ def command(
         ),
     ] = None,
     threads: Annotated[
-        int | None,
-        options.like(options.THREADS, show_default="for each pass an equal share of the cores"),
+        int | None, options.like(options.THREADS, show_default="for each pass an equal share of the cores")
     ] = None,
     engine: Annotated[
         str,

@@ -100,7 +100,7 @@ def corrupt(
     # On small images threads wait for the interpreter more than they work.
     default = cores() if batch.shape[1] * batch.shape[2] >= 80 * 80 else 1
     count = 1 if rng is not None else min(threads or default, len(batch))
-    in_pieces(work, len(batch), 1 if count <= 1 else 4 * count, count)
+    in_pieces(work, len(batch), 4 * count, count)
     restored: ImagesT = restore(out)
     return restored
 

@@ -14,7 +14,6 @@ from torch import Tensor
 from covshift.core.classes import logits_in
 from covshift.core.moments import widen
 from covshift.core.policies import Memory
-from covshift.support.errors import CovshiftError
 
 BETWEEN = 4.0
 """How many times the variance of images of a class that of classes is taken to be."""
@@ -62,8 +61,7 @@ def repetition(memory: Memory) -> float:
     return min(1.0, max(0.0, (float(mean.square().sum()) - by_chance) / (1 - by_chance)))
 
 
-def check_answers(notes: Mapping[str, Tensor]) -> None:
-    """Raise a `CovshiftError` unless the notes of a state can be resumed from."""
+def whole_answers(notes: Mapping[str, Tensor]) -> bool:
+    """Return whether the notes of a state, as far as they are of answers, can be resumed from."""
     held = notes.get(_NOTE)
-    if held is not None and (held.ndim != 1 or len(held) < 2 or not bool((held >= 0).all() & (held <= 1).all())):
-        raise CovshiftError("this state of a Live policy is damaged; start anew, or load an intact one")
+    return held is None or (held.ndim == 1 and len(held) > 1 and bool((held >= 0).all() & (held <= 1).all()))

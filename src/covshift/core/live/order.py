@@ -8,7 +8,6 @@ from torch import Tensor
 
 from covshift.core.classes import Classes
 from covshift.core.moments import Moments, widen
-from covshift.support.errors import CovshiftError
 
 RECENT = 8
 """Number of images that are compared with what is remembered, to notice a change."""
@@ -139,16 +138,15 @@ def surprise(recent: Recent, remembered: Tensor, images: float, paths: Collectio
     return total / len(paths)
 
 
-def check_notes(notes: Mapping[str, Tensor]) -> None:
-    """Raise a `CovshiftError` unless the notes of a state can be resumed from."""
+def whole_order(notes: Mapping[str, Tensor]) -> bool:
+    """Return whether the notes of a state, as far as they are of an order, can be resumed from."""
     order, classes, recent = (notes.get(name) for name in ("order", "classes", "recent"))
     if order is None and classes is None and recent is None:
-        return
+        return True
     whole = (
         order is not None and classes is not None and order.shape == (4,) and classes.ndim == 2 and len(classes) == 2
     )
     given = [note for note in (order, classes, recent) if note is not None]
     possible = all(bool(note.isfinite().all()) for note in given)
     known = recent is None or (recent.ndim == 1 and len(recent) > 1 and bool(recent[0] > 0))
-    if not whole or not possible or not known or bool((order[[0, 3]] < 0).any()):  # type: ignore[index]
-        raise CovshiftError("this state of a Live policy is damaged; start anew, or load an intact one")
+    return whole and possible and known and not bool((order[[0, 3]] < 0).any())  # type: ignore[index]

@@ -12,8 +12,8 @@ from torch import Tensor
 from covshift.core.auto import DOUBT, MOST, Rule
 from covshift.core.classes import Classes, without_classes
 from covshift.core.health import Health, judge
-from covshift.core.live.answers import BETWEEN, Answer, check_answers, repetition, shares_of
-from covshift.core.live.order import RECENT, Order, Recent, check_notes, first_places, means_without, surprise
+from covshift.core.live.answers import BETWEEN, Answer, repetition, shares_of, whole_answers
+from covshift.core.live.order import RECENT, Order, Recent, first_places, means_without, surprise, whole_order
 from covshift.core.live.orders import First, Orders, locate_all
 from covshift.core.live.outlook import Outlook
 from covshift.core.live.spreads import Spreads
@@ -219,8 +219,8 @@ class Live(Policy):
     def resume(self, state: Statistics) -> Memory:
         """Return the memory that a state describes, or raise a `CovshiftError` if its notes are damaged."""
         memory = super().resume(state)
-        check_notes(memory.notes)
-        check_answers(memory.notes)
+        if not (whole_order(memory.notes) and whole_answers(memory.notes)):
+            raise CovshiftError("this state of a Live policy is damaged; start anew, or load an intact one")
         return memory
 
     def judge(self, memory: Memory, trust: Mapping[str, float], shift: Mapping[str, float]) -> Health:
