@@ -26,6 +26,14 @@ class Browser:
         """What a script returns."""
         return self.post("execute/sync", script=script, args=list(arguments))
 
+    def wait(self, script: str, *arguments: Any, seconds: float = 60.0) -> Any:
+        """What a script returns once that is true: what a page does in answer to an event, it does a moment later."""
+        end = time.monotonic() + seconds
+        while not (said := self.run(script, *arguments)) and time.monotonic() < end:
+            time.sleep(0.05)
+        assert said, f"not within {seconds:.0f} s: {script}"
+        return said
+
     def cdp(self, command: str, **parameters: Any) -> Any:
         return self.post("goog/cdp/execute", cmd=command, params=parameters)
 
@@ -38,11 +46,7 @@ class Browser:
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.cdp("Emulation.setEmulatedMedia", features=[scheme])
         self.post("url", url=page.resolve().as_uri())
-        for _ in range(600):
-            if self.run("return document.body.dataset.drawn || document.body.dataset.failed"):
-                return
-            time.sleep(0.1)
-        raise AssertionError("the charts were not drawn within a minute")
+        self.wait("return document.body.dataset.drawn || document.body.dataset.failed")
 
 
 @contextmanager

@@ -3,7 +3,6 @@
 import base64
 import json
 import re
-import time
 
 import pytest
 from browser import INSTALLED, browser
@@ -87,12 +86,8 @@ def test_a_bar_leads_to_its_gallery(page, window):
     )
     for kind in ("mouseMoved", "mousePressed", "mouseReleased"):
         window.cdp("Input.dispatchMouseEvent", type=kind, button="left", clickCount=1, **place)
-    for _ in range(50):
-        if window.run("return location.hash"):
-            break
-        time.sleep(0.1)
-    assert window.run("return location.hash") == "#gallery-one-fog"
-    assert window.run("return document.getElementById('gallery-one-fog').open")
+    assert window.wait("return location.hash") == "#gallery-one-fog"
+    assert window.wait("return document.getElementById('gallery-one-fog').open")
 
 
 def press(window, key: str, code: int, **more: str) -> None:
@@ -115,7 +110,7 @@ def test_the_keyboard_reaches_links_and_galleries(page, window):
     seen = tab_until(window, "focused.closest('.gallery')?.id || focused.tagName", "gallery-one-fog")
     assert seen[0] == "A"
     press(window, "Enter", 13, text="\r")
-    assert window.run("return document.getElementById('gallery-one-fog').open")
+    assert window.wait("return document.getElementById('gallery-one-fog').open")
 
 
 def test_the_keyboard_goes_from_the_figure_to_the_gallery_of_a_corruption(page, window):
@@ -125,10 +120,10 @@ def test_the_keyboard_goes_from_the_figure_to_the_gallery_of_a_corruption(page, 
     press(window, "Enter", 13, text="\r")
     tab_until(window, "focused.getAttribute('href') || ''", "#gallery-one-fog")
     press(window, "Enter", 13, text="\r")
-    assert window.run("return location.hash") == "#gallery-one-fog"
-    assert window.run("return document.getElementById('gallery-one-fog').open")
+    assert window.wait("return location.hash") == "#gallery-one-fog"
+    assert window.wait("return document.getElementById('gallery-one-fog').open")
     images = "#gallery-one-fog > details[open] img"
-    assert window.run(f"return [...document.querySelectorAll('{images}')].some(each => each.checkVisibility())")
+    assert window.wait(f"return [...document.querySelectorAll('{images}')].some(each => each.checkVisibility())")
 
 
 def test_print_shows_pictures_and_no_links(page, window):

@@ -1,7 +1,6 @@
 """The live page in a real browser: offline, without complaints, kept up to date, and its buttons work."""
 
 import json
-import time
 from collections.abc import Iterator
 
 import numpy as np
@@ -28,14 +27,6 @@ def window() -> Iterator[Browser]:
         yield opened
 
 
-def wait(window: Browser, script: str, *arguments: object) -> None:
-    for _ in range(600):
-        if window.run(script, *arguments):
-            return
-        time.sleep(0.1)
-    raise AssertionError(f"still not so: {script}")
-
-
 def show(window: Browser, served: Served, width: int, *, dark: bool = False) -> None:
     window.cdp("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=width < 600)
     scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
@@ -56,7 +47,7 @@ def test_it_is_offline_without_complaints_and_fits(window, width, dark):
         for camera in ("gate", "a.rather-long_name:" + "x" * 100):
             served.infer(IMAGE, camera)
         show(window, served, width, dark=dark)
-        wait(window, "return document.querySelectorAll('.tile').length === 2")
+        window.wait("return document.querySelectorAll('.tile').length === 2")
         assert window.run("return document.documentElement.scrollWidth") <= width
         assert {url.split("/")[2] for url in requested(window) if not url.startswith(("data:", "about:"))} == {
             served.address
@@ -73,13 +64,13 @@ def test_events_update_a_tile(window):
     with serving(extras=lambda service: [watch(service)]) as served:
         served.infer(IMAGE, "gate")
         show(window, served, 1280)
-        wait(window, f"{TILE}?.querySelector('.images').textContent === '1'", "gate")
+        window.wait(f"{TILE}?.querySelector('.images').textContent === '1'", "gate")
         served.infer(IMAGE, "gate")
         served.infer(IMAGE, "yard")
-        wait(window, f"{TILE}.querySelector('.images').textContent === '2'", "gate")
-        wait(window, f"{TILE} !== null", "yard")
+        window.wait(f"{TILE}.querySelector('.images').textContent === '2'", "gate")
+        window.wait(f"{TILE} !== null", "yard")
         served.request("DELETE", "/v1/cameras/yard")
-        wait(window, f"{TILE} === null", "yard")
+        window.wait(f"{TILE} === null", "yard")
 
 
 def test_reset_and_freeze_work_with_the_keyboard_and_the_token(window):
@@ -87,21 +78,21 @@ def test_reset_and_freeze_work_with_the_keyboard_and_the_token(window):
     with serving(settings, extras=lambda service: [watch(service)]) as served:
         served.infer(IMAGE, "gate")
         show(window, served, 390)
-        wait(window, f"{TILE} !== null", "gate")
+        window.wait(f"{TILE} !== null", "gate")
         camera = served.service.fleet["gate"]
         window.run(f"{TILE}.querySelector('.freeze').focus()", "gate")
         for kind in ("keyDown", "keyUp"):
             window.cdp("Input.dispatchKeyEvent", type=kind, key=" ", code="Space", text=" ", windowsVirtualKeyCode=32)
-        wait(window, "return document.getElementById('ask').open")  # watching needs no token here, freezing does
+        window.wait("return document.getElementById('ask').open")  # watching needs no token here, freezing does
         assert not camera.frozen
         window.run("document.getElementById('token').value = 'turn'; document.querySelector('#ask button').click()")
-        wait(window, f"{TILE}.dataset.state === 'frozen'", "gate")
+        window.wait(f"{TILE}.dataset.state === 'frozen'", "gate")
         assert camera.frozen
         window.run(f"{TILE}.querySelector('.freeze').click()", "gate")
-        wait(window, f"{TILE}.querySelector('.freeze').getAttribute('aria-pressed') === 'false'", "gate")
+        window.wait(f"{TILE}.querySelector('.freeze').getAttribute('aria-pressed') === 'false'", "gate")
         assert not camera.frozen
         assert camera.memory.seen
         window.run(f"{TILE}.querySelector('.reset').click()", "gate")
-        wait(window, f"{TILE}.dataset.state === 'reset'", "gate")
+        window.wait(f"{TILE}.dataset.state === 'reset'", "gate")
         assert not camera.memory.seen
         assert window.run("return [localStorage.length, sessionStorage.length, document.cookie]") == [0, 0, ""]
