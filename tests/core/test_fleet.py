@@ -152,6 +152,58 @@ def test_each_camera_is_answered_as_if_it_were_alone(network, policy, sourced):
     assert_same(before, model)
 
 
+class Crops(nn.Module):
+    """Two crops of each image, those of all images side by side."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = groupnorm()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.inner(torch.cat([x[..., :-2, :-2], x[..., 2:, 2:]])).unflatten(0, (2, -1)).mean(0)
+
+
+class Frames(Crops):
+    """Two crops of each image, image by image."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return (
+            self.inner(torch.stack([x[..., :-2, :-2], x[..., 2:, 2:]], 1).flatten(0, 1)).unflatten(0, (-1, 2)).mean(1)
+        )
+
+
+class Coupled(Crops):
+    """Images of a batch are normalised together."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.inner(x - x.mean(0))
+
+
+@pytest.mark.parametrize("network", [Crops, Coupled])
+def test_cameras_do_not_share_a_pass_where_images_do_not_keep_apart(network):
+    model = randomise(network(), dtype=torch.float32)
+    source = Source.measure(model, clean(), progress=False)
+    (alone,), (other,) = frames(0, 1), frames(3, 1)
+    with Fleet(model, Stream(prior=4), source=source) as fleet:
+        assert fleet.answer({"gate": alone})["gate"].isfinite().all()  # a single image has nothing to mix with
+        before = fleet["gate"].state.images
+        for _ in range(2):
+            with pytest.raises(CovshiftError, match="depends on the other images of its batch"):
+                fleet.answer({"gate": alone, "hall": other})
+        assert fleet["gate"].state.images == before
+
+
+def test_several_rows_for_an_image_are_its_own():
+    model = randomise(Frames(), dtype=torch.float32)
+    source = Source.measure(model, clean(), progress=False)
+    with covshift.adapt(model, Stream(prior=4), source=source):
+        alone = torch.cat([model(frame) for frame in frames(0, 5)])
+    with Fleet(model, Stream(prior=4), source=source) as fleet:
+        pairs = zip(frames(0, 5), frames(3, 5), strict=True)
+        shared = torch.cat([fleet.answer({"gate": one, "hall": other})["gate"] for one, other in pairs])
+    assert torch.allclose(shared, alone, rtol=1e-4, atol=1e-5)
+
+
 def test_nan_of_one_camera_touches_no_other():
     model = NETWORKS["batchnorm"]()
     x, bad = images(2, seed=1, dtype=torch.float32), torch.full((1, 3, 12, 12), torch.nan)

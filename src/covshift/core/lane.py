@@ -8,6 +8,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
+from covshift.core.apart import check_apart
 from covshift.core.calling import call_model, logits_of
 from covshift.core.carried import Weights
 from covshift.core.compiled.fused import Fused, FusedPass, is_plain
@@ -72,6 +73,8 @@ class Lane:
         self._sizes: tuple[int, ...] = ()
         self._images: tuple[int, ...] = ()
         self._meter = Meter()
+        self._apart = False  # whether the images of a batch are known to keep apart
+        self._looking = False  # whether that is being looked at
         plain = [place for place in places if place.path in self._fused.slots and is_plain(place.module)]
         self._shortcuts = {place.path: Shortcut(place.module) for place in plain}
         root = unwrap(model)
@@ -101,11 +104,22 @@ class Lane:
         self._turns = [_Turn(*each, fused) for each in zip(cameras, memories, range(len(cameras)), strict=True)]
         self._sizes = tuple([len(images) for images in batches])
         self._meter, self.thread = Meter(), threading.get_ident()
+        images = torch.cat(list(batches))
         try:
-            parts = self._split(logits_of(call_model(self._model, torch.cat(list(batches)))))
+            if not self._apart and len(images) > 1:
+                self._check_apart(images)
+            parts = self._split(logits_of(call_model(self._model, images)))
             return self._settle(parts)
         finally:
             self.thread, self._turns, self._pass = None, [], None
+
+    def _check_apart(self, images: Tensor) -> None:
+        self._looking = True
+        try:
+            check_apart(self._model, self._places, images)
+            self._apart = True
+        finally:
+            self._looking = False
 
     def _split(self, logits: Tensor) -> tuple[Tensor, ...]:
         images = sum(self._sizes)
@@ -121,7 +135,7 @@ class Lane:
 
     def _act(self, place: Place, passing: Any) -> Any:
         """Correct the rows of every camera by its own statistics."""
-        if self._policy.idle:
+        if self._policy.idle or self._looking:
             return None
         if self.thread != threading.get_ident():
             raise CovshiftError("a layer of this model was called while a Fleet is on it; call fleet.answer()")
