@@ -331,8 +331,8 @@ NEW = forecast(0.3, 0.4, sure=False, why="it is new")
         (seen(3 * ONE, 2 * ALL), {}, "repair", False),
         # or a single class, which the network answers evenly once it is adapted to it
         (seen(3 * ONE, 2 * ALL, past=9 * ONE), {}, "repair", False),
-        (seen(3 * ONE, 2 * ALL, past=9 * ONE), {"held": False}, "cannot help", False),
-        (seen(3 * ONE, DOUBTFUL, past=9 * ALL), {"held": False}, "repair", False),
+        (seen(3 * ONE, 2 * ALL, past=9 * ONE), {"has_statistics": False}, "cannot help", False),
+        (seen(3 * ONE, DOUBTFUL, past=9 * ALL), {"has_statistics": False}, "repair", False),
         # few classes: gains have to be clear, and the model that is adapted past the classes has to agree
         (seen(3 * ALL, 4 * OTHER, past=9 * OTHER), {"forecast": FEW}, "repair", True),
         (seen(3 * ALL, 4 * OTHER, past=9 * ALL), {"forecast": FEW}, "cannot help", True),

@@ -121,7 +121,7 @@ def judge(
     *,
     clean: float = 0.0,
     usual: Tensor | None = None,
-    held: bool = True,
+    has_statistics: bool = True,
 ) -> Verdict:
     """Return whether adapting to some images is right, and of how many layers.
 
@@ -145,7 +145,7 @@ def judge(
         forecast: the errors that are predicted; None where there was nothing to learn that from.
         clean: the error on clean images, for a forecast to be compared with.
         usual: the share of each class among clean images; None for all classes alike.
-        held: whether the model holds statistics of its own, as those with BatchNorm do.
+        has_statistics: whether the model holds statistics of its own, as those with BatchNorm do.
     """
     check_kind(seen, Observation, "seen", "an Observation")
     check_kind(half, Tensor, "half", "a tensor of logits")
@@ -162,17 +162,17 @@ def judge(
     in_part = not (further.possible if even else further.is_sure(clearly=few))
     after = half if in_part else seen.adapted
     gain, changed = believed_gain(seen.plain, after), _changed(seen.plain, after)
-    sure = forecast if forecast is not None and forecast.sure else None
-    high = sure is not None and sure.plain.error > clean + max(_chance(clean, len(half)), _USUAL)
+    reliable = forecast if forecast is not None and forecast.sure else None
+    high = reliable is not None and reliable.plain.error > clean + max(_chance(clean, len(half)), _USUAL)
     confused = even and classes >= _UNDONE * effective_classes(seen.plain)
     surer = even and not in_part and _is_surer(seen)
     words = f"{_in_words(gain)}{', and answers get surer' if surer else ''}{_predicted(forecast, clean)}"
     reason = f"adapting changes {changed:.1%} of the answers, and {words}"
     contradicted = _is_contradicted(seen, after)
-    unclear = confused and contradicted and not held
+    unclear = confused and contradicted and not has_statistics
     believed = gain.is_sure(clearly=few) and not (few and contradicted)
     believed |= (confused and not unclear) or (surer and gain.possible and not contradicted)
-    if changed >= _CHANGED and _is_right(gain, believed, None if in_part else sure, high):
+    if changed >= _CHANGED and _is_right(gain, believed, None if in_part else reliable, high):
         layers = "only the first half of the layers is adapted, " if in_part else ""
         return Verdict("repair", f"the images have moved by {seen.distance.average:.2f}, {layers}{reason}", in_part)
     if not even:
