@@ -128,16 +128,15 @@ def judge(
     Where the model as it is and the adapted one disagree, neither is to be trusted alone: "repair" needs an error that
     falls if both are believed alike. Images of few classes have the statistics of these classes; adapting all layers
     to them makes a model worse, and its answers less sure. The first half of the layers knows little of classes, so
-    that adapting these alone undoes much of a shift, and leaves few classes few. Where the answers are then uneven,
-    going further has to be believed in, too; where they are even, it is left out only if it is believed to do harm.
-    Where the forecast finds few classes, what is believed has to be clear.
+    that adapting these alone undoes much of a shift, and leaves few classes few: it is what the evenness of the answers
+    is judged by.
 
     Even answers speak for a shift where those of the model as it is are of few classes: that one is confused, and is
     not believed. So do even answers that get surer by adapting all layers, since without a shift they get less sure:
     then it is enough that the error is not believed to rise. But a network without BatchNorm may know of classes in all
     of its layers, as a transformer does, and answer evenly when it is adapted to a single class. So even answers speak
     for nothing where the forecast finds few classes nor, of such a network, where the model that is adapted to what the
-    classes do not explain contradicts.
+    classes do not explain contradicts. All rules, in words: docs/howto/repair.md.
 
     Args:
         seen: the answers of the model as it is and adapted, without labels.
@@ -155,23 +154,26 @@ def judge(
     if half.shape != seen.plain.shape or (usual is not None and usual.shape != half.shape[1:]):
         raise CovshiftError("expected half, and usual if given, for the images and classes of seen, got other shapes")
     check_enough(len(half))
-    classes, further = effective_classes(half), believed_gain(half, seen.adapted)
-    even = classes >= _EVEN * _left_by_chance(len(half), torch.ones(half.shape[1]) if usual is None else usual)
     few = forecast is not None and forecast.classes is not None and forecast.classes.skewed
-    even = even and not few  # some networks answer evenly once they are adapted to a single class
+    classes, mix = effective_classes(half), torch.ones(half.shape[1]) if usual is None else usual
+    even = not few and classes >= _EVEN * _left_by_chance(len(half), mix)
+    further = believed_gain(half, seen.adapted)
     in_part = not (further.possible if even else further.is_sure(clearly=few))
     after = half if in_part else seen.adapted
     gain, changed = believed_gain(seen.plain, after), _changed(seen.plain, after)
+    contradicted = _is_contradicted(seen, after)
+    confused = even and classes >= _UNDONE * effective_classes(seen.plain)
+    unclear = confused and contradicted and not has_statistics
+    surer = even and not in_part and _is_surer(seen)
+    believed = (
+        (gain.is_sure(clearly=few) and not (few and contradicted))
+        or (confused and not unclear)
+        or (surer and gain.possible and not contradicted)
+    )
     reliable = forecast if forecast is not None and forecast.sure else None
     high = reliable is not None and reliable.plain.error > clean + max(_chance(clean, len(half)), _USUAL)
-    confused = even and classes >= _UNDONE * effective_classes(seen.plain)
-    surer = even and not in_part and _is_surer(seen)
     words = f"{_in_words(gain)}{', and answers get surer' if surer else ''}{_predicted(forecast, clean)}"
     reason = f"adapting changes {changed:.1%} of the answers, and {words}"
-    contradicted = _is_contradicted(seen, after)
-    unclear = confused and contradicted and not has_statistics
-    believed = gain.is_sure(clearly=few) and not (few and contradicted)
-    believed |= (confused and not unclear) or (surer and gain.possible and not contradicted)
     if changed >= _CHANGED and _is_right(gain, believed, None if in_part else reliable, high):
         layers = "only the first half of the layers is adapted, " if in_part else ""
         return Verdict("repair", f"the images have moved by {seen.distance.average:.2f}, {layers}{reason}", in_part)
