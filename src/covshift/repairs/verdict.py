@@ -136,7 +136,11 @@ def judge(
     then it is enough that the error is not believed to rise. But a network without BatchNorm may know of classes in all
     of its layers, as a transformer does, and answer evenly when it is adapted to a single class. So even answers speak
     for nothing where the forecast finds few classes nor, of such a network, where the model that is adapted to what the
-    classes do not explain contradicts. All rules, in words: docs/howto/repair.md.
+    classes do not explain contradicts.
+
+    A forecast that can be relied on and finds no few classes knows more than what is believed, since networks differ in
+    how sure they are of wrong answers: where it promises a clear fall of the error, all layers are adapted. All rules,
+    in words: docs/howto/repair.md.
 
     Args:
         seen: the answers of the model as it is and adapted, without labels.
@@ -154,11 +158,14 @@ def judge(
     if half.shape != seen.plain.shape or (usual is not None and usual.shape != half.shape[1:]):
         raise CovshiftError("expected half, and usual if given, for the images and classes of seen, got other shapes")
     check_enough(len(half))
-    few = forecast is not None and forecast.classes is not None and forecast.classes.skewed
+    few = _is_skewed(forecast) is True
     classes, mix = effective_classes(half), torch.ones(half.shape[1]) if usual is None else usual
     even = not few and classes >= _EVEN * _left_by_chance(len(half), mix)
     further = believed_gain(half, seen.adapted)
-    in_part = not (further.possible if even else further.is_sure(clearly=few))
+    reliable = forecast if forecast is not None and forecast.sure else None
+    high = reliable is not None and reliable.plain.error > clean + max(_chance(clean, len(half)), _USUAL)
+    promised = reliable is not None and high and _is_skewed(reliable) is False and _predicted_fall(reliable) > _USUAL
+    in_part = not (promised or (further.possible if even else further.is_sure(clearly=few)))
     after = half if in_part else seen.adapted
     gain, changed = believed_gain(seen.plain, after), _changed(seen.plain, after)
     contradicted = _is_contradicted(seen, after)
@@ -170,11 +177,10 @@ def judge(
         or (confused and not unclear)
         or (surer and gain.possible and not contradicted)
     )
-    reliable = forecast if forecast is not None and forecast.sure else None
-    high = reliable is not None and reliable.plain.error > clean + max(_chance(clean, len(half)), _USUAL)
     words = f"{_in_words(gain)}{', and answers get surer' if surer else ''}{_predicted(forecast, clean)}"
+    words += ", which is more reliable" if promised and not gain.is_sure() else ""
     reason = f"adapting changes {changed:.1%} of the answers, and {words}"
-    if changed >= _CHANGED and _is_right(gain, believed, None if in_part else reliable, high):
+    if changed >= _CHANGED and (promised or _is_right(gain, believed, None if in_part else reliable, high)):
         layers = "only the first half of the layers is adapted, " if in_part else ""
         return Verdict("repair", f"the images have moved by {seen.distance.average:.2f}, {layers}{reason}", in_part)
     if not even:
@@ -198,8 +204,18 @@ def _is_right(gain: Gain, believed: bool, forecast: Forecast | None, high: bool)
     """
     if forecast is None:
         return believed
-    fall = forecast.plain.error - forecast.adapted.error
+    fall = _predicted_fall(forecast)
     return fall > 0 if believed else high and fall > _WORTH and gain.fall > 0
+
+
+def _is_skewed(forecast: Forecast | None) -> bool | None:
+    """Return whether a forecast finds the images to be of few classes; None where it does not know."""
+    return None if forecast is None or forecast.classes is None else forecast.classes.skewed
+
+
+def _predicted_fall(forecast: Forecast) -> float:
+    """Return by how much adapting all layers is predicted to lower the error."""
+    return forecast.plain.error - forecast.adapted.error
 
 
 def _is_surer(seen: Observation) -> bool:
