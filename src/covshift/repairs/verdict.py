@@ -178,9 +178,10 @@ def judge(
         or (surer and gain.possible and not contradicted)
     )
     words = f"{_in_words(gain)}{', and answers get surer' if surer else ''}{_predicted(forecast, clean)}"
-    words += ", which is more reliable" if promised and not gain.is_sure() else ""
+    words += ", which is more reliable" if promised and not unclear and not gain.is_sure() else ""
     reason = f"adapting changes {changed:.1%} of the answers, and {words}"
-    if changed >= _CHANGED and (promised or _is_right(gain, believed, None if in_part else reliable, high)):
+    right = (promised and not unclear) or _is_right(gain, believed, None if in_part else reliable, high)
+    if changed >= _CHANGED and right:
         layers = "only the first half of the layers is adapted, " if in_part else ""
         return Verdict("repair", f"the images have moved by {seen.distance.average:.2f}, {layers}{reason}", in_part)
     if not even:
