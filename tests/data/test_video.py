@@ -64,10 +64,12 @@ def test_what_is_not_a_video(file, tmp_path, capfd):
         _ = covshift.open_data(f"video:{file}").labels
 
 
-def test_an_array_without_labels(tmp_path):
+@pytest.mark.parametrize("suffix", ["npy", "npz"])
+def test_an_array_without_labels(suffix, tmp_path):
     images = np.random.default_rng(0).integers(0, 256, (6, 20, 20, 3), dtype=np.uint8)
     np.save(tmp_path / "images.npy", images)
-    data = covshift.open_data(f"npz:{tmp_path}/images.npy")
+    np.savez(tmp_path / "images.npz", images=images, others=images)
+    data = covshift.open_data(f"npz:{tmp_path}/images.{suffix}")
     assert not data.labelled
     assert (data.pixels(preprocess=IMAGENET.with_(size=20, resize=0)).images == images).all()
     with pytest.raises(CovshiftError, match=r"name their labels: npz:IMAGES.npy\?labels=LABELS.npy"):

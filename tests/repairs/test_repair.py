@@ -301,6 +301,8 @@ HARDLY[::10] *= torch.linspace(1.4, 8, 10)[:, None]
 SKEWED = ClassMix((0.9, *[0.1 / 9] * 9), (0.1,) * 10, skewed=True)
 FEW = forecast(0.3, 0.4, sure=False, why="few classes", classes=SKEWED)
 NEW = forecast(0.3, 0.4, sure=False, why="it is new")
+EVEN = ClassMix((0.1,) * 10, (0.1,) * 10, skewed=False)
+PROMISE = forecast(0.8, 0.6, classes=EVEN)
 
 
 @pytest.mark.parametrize(
@@ -331,14 +333,27 @@ NEW = forecast(0.3, 0.4, sure=False, why="it is new")
         (seen(3 * ONE, 2 * ALL), {}, "repair", False),
         # or a single class, which the network answers evenly once it is adapted to it
         (seen(3 * ONE, 2 * ALL, past=9 * ONE), {}, "repair", False),
-        (seen(3 * ONE, 2 * ALL, past=9 * ONE), {"held": False}, "cannot help", False),
-        (seen(3 * ONE, DOUBTFUL, past=9 * ALL), {"held": False}, "repair", False),
+        (seen(3 * ONE, 2 * ALL, past=9 * ONE), {"has_statistics": False}, "cannot help", False),
+        (seen(3 * ONE, DOUBTFUL, past=9 * ALL), {"has_statistics": False}, "repair", False),
         # few classes: gains have to be clear, and the model that is adapted past the classes has to agree
         (seen(3 * ALL, 4 * OTHER, past=9 * OTHER), {"forecast": FEW}, "repair", True),
         (seen(3 * ALL, 4 * OTHER, past=9 * ALL), {"forecast": FEW}, "cannot help", True),
         (seen(3 * ALL, 4 * OTHER, past=9 * ALL), {"forecast": NEW}, "repair", False),
         (seen(3 * EIGHT, HARDLY), {}, "repair", True),
         (seen(3 * EIGHT, HARDLY), {"forecast": FEW}, "cannot help", True),
+        # a clear fall is expected, and images of all classes, whatever is believed of uneven answers or of sure ones
+        (seen(4 * ALL, 3 * OTHER), {"forecast": forecast(0.3, 0.26, classes=EVEN), "clean": 0.1}, "repair", False),
+        (seen(5 * ONE, 2 * ALL, 4 * ONE), {"forecast": PROMISE}, "repair", False),
+        (seen(4 * ALL, 3 * OTHER), {"forecast": forecast(0.3, 0.28, classes=EVEN)}, "cannot help", False),
+        (seen(4 * ALL, 3 * OTHER), {"forecast": forecast(0.3, 0.2), "clean": 0.1}, "cannot help", False),
+        (
+            seen(4 * ALL, 3 * OTHER),
+            {"forecast": forecast(0.3, 0.2, sure=False, classes=EVEN)},
+            "nothing to repair",
+            False,
+        ),
+        (seen(3 * ONE, 2 * ALL, past=9 * ONE), {"forecast": PROMISE}, "repair", False),
+        (seen(3 * ONE, 2 * ALL, past=9 * ONE), {"forecast": PROMISE, "has_statistics": False}, "cannot help", False),
         # errors that cannot be relied on do not count
         (seen(3 * ALL, 4 * OTHER), {"forecast": NEW}, "repair", False),
         (seen(4 * ALL, 3 * OTHER), {"forecast": NEW}, "nothing to repair", False),

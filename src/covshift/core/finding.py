@@ -10,7 +10,7 @@ from covshift.core.hooks import hooks_on
 from covshift.core.moments import Moments, possible
 from covshift.core.outputs import Output, output_channels
 from covshift.core.places import NormLayer, Only, Patterns, Place, holds_statistics
-from covshift.core.wrappers import AnyModel, unwrap
+from covshift.core.wrappers import AnyModel, unwrap_eval
 from covshift.support.checks import check_list
 from covshift.support.errors import CovshiftError
 
@@ -120,10 +120,7 @@ def _channels(module: nn.Module) -> int | None:
 def _ready(model: AnyModel, only: Only = None) -> nn.Module:
     if only is not None and not (isinstance(only, str) and only in ("mean", "var")):
         raise CovshiftError(f"only= takes 'mean', 'var' or None, got {only!r}")
-    root = unwrap(model)
-    if root.training:
-        raise CovshiftError("the model is in training mode; call model.eval() first")
-    return root
+    return unwrap_eval(model)
 
 
 def _free(modules: Mapping[str, nn.Module], patterns: Patterns) -> list[str]:

@@ -51,3 +51,11 @@ def unwrap(model: AnyModel) -> nn.Module:
             "statistics to it, and script it again"
         )
     return model
+
+
+def unwrap_eval(model: AnyModel) -> nn.Module:
+    """Return what `unwrap` returns, or raise a `CovshiftError` if that is in training mode."""
+    module = unwrap(model)
+    if module.training:
+        raise CovshiftError("the model is in training mode; call model.eval() first")
+    return module

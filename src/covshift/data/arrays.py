@@ -37,7 +37,7 @@ class CleanArray(ArrayData):
 class UnlabelledArray(ArrayData, Unlabelled):
     """Images from one array, without labels."""
 
-    remedy = "name their labels: npz:IMAGES.npy?labels=LABELS.npy"
+    remedy = "name their labels: npz:IMAGES.npy?labels=LABELS.npy, or an npz file with `labels`"
 
     def __init__(self, uri: str, images: NDArray[Any]) -> None:
         self.uri = uri
@@ -102,16 +102,20 @@ def open_builtin(uri: Uri) -> CleanArray:
 def open_npz(uri: Uri) -> CleanArray | UnlabelledArray:
     """Open `npz:FILE.npz`, with arrays `images` and `labels`, or `npz:IMAGES.npy?labels=LABELS.npy`.
 
-    A single npy file, `npz:IMAGES.npy`, holds images without labels.
+    Either may come without labels, as an npz file with `images` alone or as `npz:IMAGES.npy`.
     """
     uri.check_query("labels", "classes")
     file = Path(uri.name).expanduser()
+    labels: NDArray[Any] | None = None
     if "labels" in uri.query:
         images, labels = read_npy(file), read_npy(Path(uri.query["labels"]).expanduser())
     elif file.suffix == ".npy":
-        return UnlabelledArray(uri.text, read_npy(file))
+        images = read_npy(file)
     else:
-        images, labels = read_npz(file, ("images", "labels"))
+        arrays = read_npz(file, ("images",), optional=("labels",))
+        images, labels = arrays["images"], arrays.get("labels")
+    if labels is None:
+        return UnlabelledArray(uri.text, images)
     return CleanArray(uri.text, images, labels, uri.whole("classes"))
 
 

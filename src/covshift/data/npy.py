@@ -39,18 +39,24 @@ def _mapped(file: Path, version: tuple[int, ...]) -> NDArray[Any]:
         raise CovshiftError(f"{file} is not a whole npy file ({_reason(error)})") from error
 
 
-def read_npz(file: Path, names: Sequence[str]) -> list[NDArray[Any]]:
-    """Return arrays of an npz file by their names; whatever else it holds is not read."""
+def read_npz(file: Path, names: Sequence[str], optional: Sequence[str] = ()) -> dict[str, NDArray[Any]]:
+    """Return arrays of an npz file by their names; whatever else it holds is not read.
+
+    Args:
+        file: the npz file.
+        names: the arrays that it must hold.
+        optional: arrays that are read, too, where it holds them.
+    """
     try:
         with zipfile.ZipFile(file) as archive:
             held = [name.removesuffix(".npy") for name in archive.namelist()]
             if not set(names) <= set(held):
-                wanted = " and ".join(map(repr, names))
+                wanted = " and ".join(map(repr, (*names, *optional)))
                 raise CovshiftError(f"expected arrays {wanted} in {file}, got {', '.join(held) or 'nothing'}")
-            members = [archive.getinfo(f"{name}.npy") for name in names]
-            for member in members:
+            members = {name: archive.getinfo(f"{name}.npy") for name in (*names, *optional) if name in held}
+            for member in members.values():
                 _check_size(archive, member, file)
-            return [_read_member(archive, member) for member in members]
+            return {name: _read_member(archive, member) for name, member in members.items()}
     except CovshiftError:
         raise
     except FileNotFoundError:

@@ -67,15 +67,13 @@ def _layout(graph: Any, norms: list[Any]) -> Layout:
         if str(mean.dtype) != "FLOAT":
             raise CovshiftError(f"expected statistics as float32, got {mean.dtype} in {path!r}; call model.float()")
         layout.append((path, int(mean.shape[0])))
-    used = {value.name for node in norms for value in node.inputs[3:5]}
-    held = [name for name, value in graph.initializers.items() if value.uses()]
-    other = [name for name in held if name.endswith(("running_mean", "running_var")) and name not in used]
-    if other or not layout:
-        path = other[0].rpartition(".")[0] if other else ""
+    followed = {value.name for node in norms for value in node.inputs[3:5]}
+    used = [name for name, value in graph.initializers.items() if value.uses()]
+    others = [name for name in used if name.endswith(("running_mean", "running_var")) and name not in followed]
+    if others:
+        path = others[0].rpartition(".")[0]
         raise CovshiftError(
             f"expected layers that normalise as BatchNorm does, got {path!r}; export it with `swappable=True`"
-            if other
-            else "expected a model with layers that hold statistics, got none in its graph"
         )
     return layout
 

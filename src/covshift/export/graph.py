@@ -61,10 +61,10 @@ def to_onnx(
             ) from error
         assert made is not None
         if form != "folded":
-            found = _name_statistics(made.model.graph, statistics)
+            overridable = _name_statistics(made.model.graph, statistics)
             if form == "swappable":
-                made.model.graph.inputs.extend(found.values())
-                notes = {**notes, "covshift.swappable": json.dumps(list(found))}
+                made.model.graph.inputs.extend(overridable.values())
+                notes = {**notes, "covshift.swappable": json.dumps(list(overridable))}
             else:
                 notes = {**notes, "covshift.state": json.dumps(adapt_in_graph(made.model.graph, prior))}
             made.optimize()
@@ -76,17 +76,17 @@ def to_onnx(
 
 def _name_statistics(graph: Any, paths: list[str]) -> dict[str, Any]:
     """Return the statistics that a graph uses, by their names in the model."""
-    found = {}
+    named = {}
     for path in paths:
         for part in ("running_mean", "running_var"):
             name = f"{path}.{part}" if path else part
             value = graph.initializers.get(_PREFIX + name)
             if value is not None and value.uses():  # a layer may serve training only
                 value.name = name
-                found[name] = value
-    if not found:
+                named[name] = value
+    if not named:
         raise CovshiftError("expected a model that normalises by statistics of its own, got none in its graph")
-    return found
+    return named
 
 
 def _name_batch(graph: Any) -> None:

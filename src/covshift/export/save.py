@@ -14,7 +14,7 @@ from covshift.core.finding import norm_modules
 from covshift.core.identity import digest, fingerprint
 from covshift.core.places import holds_statistics
 from covshift.core.statistics import Statistics, check_prior
-from covshift.core.wrappers import AnyModel, unwrap
+from covshift.core.wrappers import AnyModel, unwrap_eval
 from covshift.export.deployed import Deployed, Frame, PixelInput
 from covshift.export.extra import need_all, quiet
 from covshift.export.graph import Form, to_onnx
@@ -123,9 +123,7 @@ def save(
 
 def _prepared(model: AnyModel, patch: Patch | str | os.PathLike[str] | None, form: Form | None) -> nn.Module:
     """Return a copy of a model on the CPU, with its patch, or raise a `CovshiftError` if it cannot be exported."""
-    module = copy.deepcopy(unwrap(model)).cpu()
-    if module.training:
-        raise CovshiftError("the model is in training mode; call model.eval() first")
+    module = copy.deepcopy(unwrap_eval(model)).cpu()
     if form in ("swappable", "adaptive") and not any(map(holds_statistics, module.modules())):
         raise CovshiftError(
             f"expected a model whose layers hold statistics with `{form}=True`, got {type(module).__name__}, whose "
@@ -194,7 +192,7 @@ def _state_file(module: nn.Module, notes: dict[str, str]) -> tuple[bytes, float]
     odd = [name for name, value in state.items() if not isinstance(value, Tensor)]
     if odd:
         raise CovshiftError(
-            f"expected a model that holds tensors only, got {odd[0]!r}, which a safetensors file cannot"
+            f"expected a model that holds tensors only, got {odd[0]!r}, which a safetensors file cannot hold"
         )
     # Tensors that share memory are written each for itself.
     content = to_safetensors({name: tensor.contiguous().clone() for name, tensor in state.items()}, notes)

@@ -5,16 +5,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-import torch
 from torch import Tensor
 
-from covshift.core.calling import logits_of
 from covshift.core.estimate import estimate
 from covshift.core.identity import digest
 from covshift.core.places import holds_statistics
 from covshift.core.source import Source
 from covshift.core.statistics import Prior, Statistics
-from covshift.core.wrappers import AnyModel, unwrap
+from covshift.core.wrappers import AnyModel, unwrap, unwrap_eval
 from covshift.data import Data
 from covshift.models.base import Model
 from covshift.repairs.batches import as_batches, spread
@@ -24,7 +22,7 @@ from covshift.repairs.sample import Sample, take_samples
 from covshift.repairs.verdict import Verdict, judge
 from covshift.shift.forecast.assess import learn
 from covshift.shift.forecast.forecast import Forecast
-from covshift.shift.forecast.observe import Observation, observe
+from covshift.shift.forecast.observe import Observation, answer_adapted, observe
 from covshift.shift.forecast.predictor import Predictor
 from covshift.support.checks import check_flags, check_kind
 from covshift.support.classes import select
@@ -109,9 +107,9 @@ def repair(
     among = target.among if isinstance(target, Data) else None
     some = spread(batches, _MOST_EXACT)
     answers = look_at(model, some, learned)
-    shown = answers if among is None else answers.among(among)
-    verdict, forecast = judge_answers(shown, learned)
-    exact = some is batches and len(shown.half) <= _MOST_EXACT
+    restricted = answers if among is None else answers.among(among)
+    verdict, forecast = judge_answers(restricted, learned)
+    exact = some is batches and len(restricted.half) <= _MOST_EXACT
     anchor = None if learned is None else learned.source
     prior: Prior = "auto" if exact and anchor is not None and anchor.spread else 0
     layers = _first_half(model, anchor) if verdict.half else None
@@ -120,8 +118,8 @@ def repair(
         patch = estimate(model, batches, source=anchor, exact=exact, prior=prior, layers=layers, progress=progress)
     card = Card.of(
         verdict=verdict,
-        seen=shown.seen,
-        half=shown.half,
+        seen=restricted.seen,
+        half=restricted.half,
         forecast=forecast,
         patch=patch,
         model=getattr(model, "uri", type(unwrap(model)).__name__),
@@ -157,8 +155,8 @@ def judge_answers(answers: Answers, learned: Predictor | None) -> tuple[Verdict,
     usual = None if learned.knowledge is None else learned.knowledge.usual
     if usual is not None and seen.classes is not None:
         usual = usual[list(seen.classes)]
-    clean, held = learned.conditions[0].plain, learned.source is None
-    return judge(seen, half, forecast, clean=clean, usual=usual, held=held), forecast
+    clean, has_statistics = learned.conditions[0].plain, learned.source is None
+    return judge(seen, half, forecast, clean=clean, usual=usual, has_statistics=has_statistics), forecast
 
 
 def _method(exact: bool, prior: Prior, half: bool) -> str:
@@ -176,18 +174,11 @@ def _class_names(classes: int, *data: object) -> tuple[str, ...]:
 
 def look_at(model: AnyModel, batches: Iterable[Any], learned: Predictor | None) -> Answers:
     """Return the answers to some images before and after, and those with the first half of the layers adapted."""
-    module = unwrap(model)
-    if module.training:
-        raise CovshiftError("the model is in training mode; call model.eval() first")
+    module = unwrap_eval(model)
     seen = observe(module, batches) if learned is None else learned.observe(batches)
     anchor = None if learned is None else learned.source
-    answers: dict[int, Tensor] = {}
-
-    def keep(position: int, output: Any) -> None:
-        answers[position] = logits_of(output).float().cpu()
-
-    estimate(module, batches, source=anchor, layers=_first_half(module, anchor), collect=keep, progress=False)
-    return Answers(seen, torch.cat([answers[position] for position in sorted(answers)]))
+    half, _ = answer_adapted(module, batches, source=anchor, layers=_first_half(module, anchor))
+    return Answers(seen, half)
 
 
 def _first_half(model: AnyModel, anchor: Source | None) -> list[str]:

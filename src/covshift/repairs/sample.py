@@ -1,7 +1,6 @@
 """Some images of the target, as the model sees them, with its answers before and after."""
 
 from collections.abc import Iterable, Sequence
-from itertools import islice
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -42,7 +41,7 @@ def take_samples(
         adapted: the logits of the adapted model.
         among: the classes that can be the answer; None for all of them.
     """
-    first: Any = next(iter(islice(batches, 1)), None)
+    first: Any = next(iter(batches), None)
     images = first[0] if isinstance(first, tuple | list) else first
     if not isinstance(images, Tensor):
         return ()

@@ -121,16 +121,15 @@ def judge(
     *,
     clean: float = 0.0,
     usual: Tensor | None = None,
-    held: bool = True,
+    has_statistics: bool = True,
 ) -> Verdict:
     """Return whether adapting to some images is right, and of how many layers.
 
     Where the model as it is and the adapted one disagree, neither is to be trusted alone: "repair" needs an error that
     falls if both are believed alike. Images of few classes have the statistics of these classes; adapting all layers
     to them makes a model worse, and its answers less sure. The first half of the layers knows little of classes, so
-    that adapting these alone undoes much of a shift, and leaves few classes few. Where the answers are then uneven,
-    going further has to be believed in, too; where they are even, it is left out only if it is believed to do harm.
-    Where the forecast finds few classes, what is believed has to be clear.
+    that adapting these alone undoes much of a shift, and leaves few classes few: it is what the evenness of the answers
+    is judged by.
 
     Even answers speak for a shift where those of the model as it is are of few classes: that one is confused, and is
     not believed. So do even answers that get surer by adapting all layers, since without a shift they get less sure:
@@ -139,13 +138,17 @@ def judge(
     for nothing where the forecast finds few classes nor, of such a network, where the model that is adapted to what the
     classes do not explain contradicts.
 
+    A forecast that can be relied on and finds no few classes knows more than what is believed, since networks differ in
+    how sure they are of wrong answers: where it promises a clear fall of the error, all layers are adapted. All rules,
+    in words: docs/howto/repair.md.
+
     Args:
         seen: the answers of the model as it is and adapted, without labels.
         half: the logits of the model with the first half of its layers adapted.
         forecast: the errors that are predicted; None where there was nothing to learn that from.
         clean: the error on clean images, for a forecast to be compared with.
         usual: the share of each class among clean images; None for all classes alike.
-        held: whether the model holds statistics of its own, as those with BatchNorm do.
+        has_statistics: whether the model holds statistics of its own, as those with BatchNorm do.
     """
     check_kind(seen, Observation, "seen", "an Observation")
     check_kind(half, Tensor, "half", "a tensor of logits")
@@ -155,24 +158,30 @@ def judge(
     if half.shape != seen.plain.shape or (usual is not None and usual.shape != half.shape[1:]):
         raise CovshiftError("expected half, and usual if given, for the images and classes of seen, got other shapes")
     check_enough(len(half))
-    classes, further = effective_classes(half), believed_gain(half, seen.adapted)
-    even = classes >= _EVEN * _left_by_chance(len(half), torch.ones(half.shape[1]) if usual is None else usual)
-    few = forecast is not None and forecast.classes is not None and forecast.classes.skewed
-    even = even and not few  # some networks answer evenly once they are adapted to a single class
-    in_part = not (further.possible if even else further.is_sure(clearly=few))
+    few = _is_skewed(forecast) is True
+    classes, mix = effective_classes(half), torch.ones(half.shape[1]) if usual is None else usual
+    even = not few and classes >= _EVEN * _left_by_chance(len(half), mix)
+    further = believed_gain(half, seen.adapted)
+    reliable = forecast if forecast is not None and forecast.sure else None
+    high = reliable is not None and reliable.plain.error > clean + max(_chance(clean, len(half)), _USUAL)
+    promised = reliable is not None and high and _is_skewed(reliable) is False and _predicted_fall(reliable) > _USUAL
+    in_part = not (promised or (further.possible if even else further.is_sure(clearly=few)))
     after = half if in_part else seen.adapted
     gain, changed = believed_gain(seen.plain, after), _changed(seen.plain, after)
-    sure = forecast if forecast is not None and forecast.sure else None
-    high = sure is not None and sure.plain.error > clean + max(_chance(clean, len(half)), _USUAL)
-    confused = even and classes >= _UNDONE * effective_classes(seen.plain)
-    surer = even and not in_part and _is_surer(seen)
-    words = f"{_in_words(gain)}{', and answers get surer' if surer else ''}{_predicted(forecast, clean)}"
-    reason = f"adapting changes {changed:.1%} of the answers, and {words}"
     contradicted = _is_contradicted(seen, after)
-    unclear = confused and contradicted and not held
-    believed = gain.is_sure(clearly=few) and not (few and contradicted)
-    believed |= (confused and not unclear) or (surer and gain.possible and not contradicted)
-    if changed >= _CHANGED and _is_right(gain, believed, None if in_part else sure, high):
+    confused = even and classes >= _UNDONE * effective_classes(seen.plain)
+    unclear = confused and contradicted and not has_statistics
+    surer = even and not in_part and _is_surer(seen)
+    believed = (
+        (gain.is_sure(clearly=few) and not (few and contradicted))
+        or (confused and not unclear)
+        or (surer and gain.possible and not contradicted)
+    )
+    words = f"{_in_words(gain)}{', and answers get surer' if surer else ''}{_predicted(forecast, clean)}"
+    words += ", which is more reliable" if promised and not unclear and not gain.is_sure() else ""
+    reason = f"adapting changes {changed:.1%} of the answers, and {words}"
+    right = (promised and not unclear) or _is_right(gain, believed, None if in_part else reliable, high)
+    if changed >= _CHANGED and right:
         layers = "only the first half of the layers is adapted, " if in_part else ""
         return Verdict("repair", f"the images have moved by {seen.distance.average:.2f}, {layers}{reason}", in_part)
     if not even:
@@ -196,8 +205,18 @@ def _is_right(gain: Gain, believed: bool, forecast: Forecast | None, high: bool)
     """
     if forecast is None:
         return believed
-    fall = forecast.plain.error - forecast.adapted.error
+    fall = _predicted_fall(forecast)
     return fall > 0 if believed else high and fall > _WORTH and gain.fall > 0
+
+
+def _is_skewed(forecast: Forecast | None) -> bool | None:
+    """Return whether a forecast finds the images to be of few classes; None where it does not know."""
+    return None if forecast is None or forecast.classes is None else forecast.classes.skewed
+
+
+def _predicted_fall(forecast: Forecast) -> float:
+    """Return by how much adapting all layers is predicted to lower the error."""
+    return forecast.plain.error - forecast.adapted.error
 
 
 def _is_surer(seen: Observation) -> bool:

@@ -91,11 +91,11 @@ def observe(
     if source is None and not any(map(holds_statistics, model.modules())):
         return Observation(plain, plain, Distance({}))
     origin = Statistics.of(model) if source is None else source.statistics
-    adapted, target = _adapted(model, again(), source=source)
+    adapted, target = answer_adapted(model, again(), source=source)
     if classes is not None and classes.classes is not None:
         rows = torch.cat([part[::2] for part in torch.arange(len(plain)).split([len(each) for each in answers])])
         shares = plain[rows].double().softmax(1).mean(0)
-        logits, _ = _adapted(model, (_half(batch) for batch in again()), source=classes, classes=shares)
+        logits, _ = answer_adapted(model, (_half(batch) for batch in again()), source=classes, classes=shares)
         conditional = Conditional(rows, logits)
     return Observation(plain, adapted, wasserstein(origin, target, normalized=True), conditional)
 
@@ -119,15 +119,21 @@ def _half(batch: Any) -> Any:
     return (batch[0] if isinstance(batch, tuple | list) else batch)[::2]
 
 
-def _adapted(model: nn.Module, batches: Iterable[Any], **options: Any) -> tuple[Tensor, Statistics]:
-    """Return the answers of the model adapted to some images, and their statistics."""
-    found: dict[int, Tensor] = {}
+def answer_adapted(model: nn.Module, batches: Iterable[Any], **options: Any) -> tuple[Tensor, Statistics]:
+    """Return the logits of the model adapted to some images, and the statistics of these images.
+
+    Args:
+        model: the module, in eval mode.
+        batches: batches of its input.
+        options: what `estimate` takes besides.
+    """
+    answers: dict[int, Tensor] = {}
 
     def keep(position: int, output: Any) -> None:
-        found[position] = check_logits(output).float()
+        answers[position] = check_logits(output).float()
 
     target = estimate(model, batches, collect=keep, progress=False, **options)
-    return torch.cat([found[position] for position in sorted(found)]), target
+    return torch.cat([answers[position] for position in sorted(answers)]), target
 
 
 class Batches(PixelBatches):
