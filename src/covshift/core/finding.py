@@ -86,7 +86,8 @@ def choose_places(model: AnyModel, patterns: Patterns = None) -> dict[str, int]:
         return linear
     raise CovshiftError(
         "the model has no layer whose activations can be corrected: none that holds statistics, no normalisation, no "
-        "convolution, and no linear layer before the last (one whose weight is computed, as by weight_norm, does not count)"
+        "convolution, and no linear layer before the last (one whose weight is computed, as by weight_norm, does not "
+        "count)"
     )
 
 
