@@ -84,11 +84,25 @@ def test_three_times_as_many_images_are_taken_of_the_source(run, monkeypatch):
     assert "asked for 15" in run("--source", "npz:some.npz", "--limit", "5").stderr
 
 
+def test_images_to_label_have_the_names_of_their_files(run, tmp_path):
+    """Images are taken evenly from a folder, so that the tenth of them is not the folder's tenth."""
+    (tmp_path / "pictures").mkdir()
+    for number in range(50):
+        level = np.full((24, 24, 3), 5 * number, np.uint8)
+        Image.fromarray(level).save(tmp_path / "pictures" / f"{number:02}.png")
+    assert run("--source", "npz:some.npz", "--predictor", "kept").exit_code == 0
+    given = ("--target", "folder:pictures", "--limit", "10", "--predictor", "kept")
+    advice = json.loads(run(*given, "--json").stdout)["advice"]
+    taken = [f"{round(position * 49 / 9):02}.png" for position in range(10)]
+    assert advice["names"] == [taken[position] for position in advice["label"]]
+    assert f"label 10 of the 10 images: {', '.join(advice['names'])}" in run(*given).stdout
+
+
 def test_what_cannot_be_told_is_an_alarm(run):
     given = ("--source", "npz:some.npz", "--predictor", "kept")
     first = run(*given)
     assert first.stdout.startswith("cannot tell the error: 20 images are too few")
-    assert "advice: label 20 of the 20 images, numbers" in first.stdout
+    assert "advice: label 20 of the 20 images: " in first.stdout
     assert "(clean images " in first.stdout
     told = json.loads(run(*given, "--json").stdout)
     assert (told["sure"], told["advice"]["action"], len(told["advice"]["label"])) == (False, "label", 20)

@@ -35,19 +35,22 @@ class Assessment:
         distance: the normalised Wasserstein distance, per layer and averaged.
         images: the number of images that this was seen on.
         forecast: the predicted errors; None where there was nothing to learn them from.
+        names: the names of these images, such as the paths of their files.
     """
 
     distance: Distance
     images: int
     forecast: Forecast | None
+    names: tuple[str, ...] = ()
 
     def as_json(self) -> str:
         """Return all figures as a dictionary, for programs."""
-        return json.dumps(figures(self.distance, self.images, self.forecast), indent=2)
+        return json.dumps(figures(self.distance, self.images, self.forecast, self.names), indent=2)
 
     def as_text(self) -> str:
         """Return the verdict in words and the main figures, for people."""
-        return "\n".join([*verdict(self.forecast), *distances(self.distance, self.images, self.forecast, _LAYERS)])
+        moved = distances(self.distance, self.images, self.forecast, _LAYERS)
+        return "\n".join([*verdict(self.forecast, self.names), *moved])
 
     def above(self, alarm: float | None) -> bool:
         """Return whether the predicted error of the model as it is exceeds the alarm, and can be relied on."""
@@ -88,7 +91,8 @@ def assess(
     opened = open_model(model)
     opened.module.to(choose_device(device))
     unlabelled = open_unlabelled(target)
-    pixels = _read(opened, unlabelled, wanted, images, skip_broken).images
+    taken = _read(opened, unlabelled, wanted, images, skip_broken)
+    pixels, names = taken.images, tuple(unlabelled.image_name(index) for index in taken.indices.tolist())
     learned = predictor_for(opened, source, predictor, _OF_SOURCE * images, skip_broken=skip_broken)
     if learned is None:
         if not any(map(holds_statistics, opened.module.modules())):
@@ -98,9 +102,9 @@ def assess(
             )
         statistics = estimate(opened.module, Batches(pixels, opened.preprocess, _BATCH))
         distance = wasserstein(Statistics.of(opened.module), statistics, normalized=True)
-        return Assessment(distance, len(pixels), None)
+        return Assessment(distance, len(pixels), None, names)
     forecast = learned.predict(pixels, among=unlabelled.among)
-    return Assessment(forecast.distance, forecast.images, forecast)
+    return Assessment(forecast.distance, forecast.images, forecast, names)
 
 
 def check_source(source: str | None, file: Path | None) -> None:

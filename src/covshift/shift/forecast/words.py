@@ -1,5 +1,6 @@
 """Forecasts in words for people, and as plain values for programs."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from covshift.shift.distance import Distance
@@ -8,11 +9,16 @@ from covshift.shift.forecast.forecast import ClassMix, Forecast, Prediction
 _NAMED = 12  # images to label that are named in text
 
 
-def verdict(forecast: Forecast | None) -> list[str]:
-    """Return what to expect, how sure that is and what to do; nothing without a forecast."""
+def verdict(forecast: Forecast | None, names: Sequence[str] = ()) -> list[str]:
+    """Return what to expect, how sure that is and what to do; nothing without a forecast.
+
+    Args:
+        forecast: the forecast.
+        names: the names of the images that it is of; by default they are numbered from 0.
+    """
     if forecast is None:
         return []
-    advice = f"advice: {_advice(forecast)}"
+    advice = f"advice: {_advice(forecast, names)}"
     classes = forecast.classes
     mix = [] if classes is None or not classes.skewed else [f"classes: {_classes(classes)}"]
     if forecast.sure:
@@ -49,8 +55,8 @@ def distances(distance: Distance, images: int, forecast: Forecast | None, most: 
     return lines
 
 
-def figures(distance: Distance, images: int, forecast: Forecast | None) -> dict[str, Any]:
-    """Return all of it as plain values."""
+def figures(distance: Distance, images: int, forecast: Forecast | None, names: Sequence[str] = ()) -> dict[str, Any]:
+    """Return all of it as plain values; the images to label by their names, too, where these are given."""
     values: dict[str, Any] = {"images": images, "distance": distance.average, "layers": dict(distance.layers)}
     if forecast is None:
         return values
@@ -65,20 +71,24 @@ def figures(distance: Distance, images: int, forecast: Forecast | None) -> dict[
         "sure": forecast.sure,
         "why": forecast.why,
         "classes": None if forecast.classes is None else forecast.classes._asdict(),
-        "advice": forecast.advice._asdict(),
+        "advice": forecast.advice._asdict() | ({"names": _to_label(forecast, names)} if names else {}),
     }
 
 
-def _advice(forecast: Forecast) -> str:
+def _advice(forecast: Forecast, names: Sequence[str]) -> str:
     advice = forecast.advice
     if advice.action == "adapt":
         return f"adapt to these images; {advice.reason}"
     if advice.action == "nothing":
         return f"leave the model as it is; {advice.reason}"
-    first = ", ".join(str(position) for position in advice.label[:_NAMED])
+    first = ", ".join(_to_label(forecast, names)[:_NAMED])
     more = ", ..." if len(advice.label) > _NAMED else ""
     reason = "" if advice.reason == forecast.why else f"; {advice.reason}"
-    return f"label {len(advice.label)} of the {forecast.images} images, numbers {first}{more} (from 0){reason}"
+    return f"label {len(advice.label)} of the {forecast.images} images: {first}{more}{reason}"
+
+
+def _to_label(forecast: Forecast, names: Sequence[str]) -> list[str]:
+    return [names[position] if names else str(position) for position in forecast.advice.label]
 
 
 def _classes(classes: ClassMix) -> str:
