@@ -65,6 +65,15 @@ def test_pictures_of_something_else_cannot_be_told(predictor):
     assert max(forecast.advice.label) < 300
 
 
+def test_a_model_that_cannot_take_pixels_needs_its_preprocessing(trained, predictor, tmp_path):
+    images, labels = digits()
+    with pytest.raises(CovshiftError, match="say preprocess="):
+        Predictor.fit(trained, images[FIT], labels[FIT])
+    predictor.save(tmp_path / "kept")
+    with pytest.raises(CovshiftError, match="say preprocess="):
+        Predictor.load(tmp_path / "kept", trained).predict(images[TEST])
+
+
 def test_few_images_cannot_be_told(predictor):
     assert predictor.predict(digits()[0][:20]).why == "20 images are too few, 32 the least"
 
@@ -290,6 +299,21 @@ def test_doubt_is_greatest_where_it_was_wrong():
     few = doubt.at(noisy, 1000).plain
     assert min(few.high - few.value, few.value - few.low) > 0.16  # counting on few images
     assert doubt.below([0.0, 9.0]) == [0, 1, 1]
+
+
+def test_no_interval_is_narrower_far_from_the_corruptions_than_near_them():
+    """Where the only left-out kind was above the line, nothing is known of how far others may be below it."""
+    found = cases(0.3)
+    for position, case in enumerate(found):
+        if case.name != "edges":
+            found[position] = case._replace(plain=case.plain + (0.03 if position % 2 else -0.03))
+    doubt = Doubt(found, 1000)
+    bands = [
+        doubt.at(Look(case.signals, (1e-5, 1e-5), case.features, case.distance), 1000).plain
+        for case in (found[2], found[-1])
+    ]
+    near, far = (band.value - band.low for band in bands)
+    assert far >= near > 0.05  # 1.96 standard deviations of 0.03, or so
 
 
 def test_far_from_corruptions_the_interval_holds_the_worst_kind():

@@ -125,8 +125,10 @@ class Doubt:
         near = self._apart(self._space.place(np.array([look.features])))[0]
         far = self._far(near, np.ones(len(near), bool))
         other = np.clip((far - _NEAR) / (_FAR - _NEAR), _ALWAYS, 1)
-        of_line = other * (self._factors * self._spread(np.array([far]))[:, 0]) ** 2
-        of_line = of_line + (1 - other) * _SIGMAS**2 * self._near
+        close = _SIGMAS**2 * self._near
+        away = (self._factors * self._spread(np.array([far]))[:, 0]) ** 2
+        # Few left-out kinds were below the line, by little; a target far away is no better known than one near it.
+        of_line = close + other * np.maximum(away - close, 0)
         # Both the target and the images that the lines were learned on are some out of many.
         counted = _SIGMAS**2 * _noise(look.noise) * (1 + _SHARED * images / self._images)
         below, above = np.sqrt(of_line + counted)

@@ -157,6 +157,19 @@ def crop_for_model(images: Images, preprocess: MakeInput | None) -> Images:
     return preprocess.pixels(images) if isinstance(preprocess, Preprocess) else images
 
 
+def check_takes_pixels(model: nn.Module, images: Images) -> None:
+    """Raise a `CovshiftError` if a model cannot take uint8 images as they are."""
+    few = next(iter(PixelBatches(images[:2], None, 2)))
+    try:
+        with torch.inference_mode():
+            call_model(model, few)
+    except (RuntimeError, TypeError) as error:
+        raise CovshiftError(
+            "the model cannot take uint8 images as they are; say preprocess=, a covshift.Preprocess or a function that "
+            "makes its input of them, or give what open_model returned"
+        ) from error
+
+
 def as_labels(labels: LabelsLike, images: Images) -> Tensor:
     """Return the labels as int64 if there is a whole number from 0 for each image, else raise a `CovshiftError`."""
     check_pixels(images)

@@ -33,6 +33,7 @@ from covshift.shift.forecast.observe import (
     Observation,
     WhichModel,
     as_labels,
+    check_takes_pixels,
     crop_for_model,
     observe,
 )
@@ -50,7 +51,7 @@ from covshift.support.checks import (
 )
 from covshift.support.errors import CovshiftError, plural
 from covshift.support.files import replacing
-from covshift.support.pixels import Images, MakeInput
+from covshift.support.pixels import Images, MakeInput, is_pixels
 from covshift.support.tensors import reading
 
 _FORMAT = "covshift predictor 1"
@@ -142,6 +143,8 @@ class Predictor:
         truth = as_labels(labels, images)
         module, make_input = module_of(model), preprocess_of(model, preprocess)
         clean = crop_for_model(images, make_input)
+        if make_input is None:
+            check_takes_pixels(module, clean)
         anchor = source if source is not None and source.measured else None
         if anchor is None:
             anchor = measure_anchor(module, Batches(clean, make_input, batch_size), len(truth))
@@ -177,6 +180,8 @@ class Predictor:
         classes = None if among is None else check_list(among, "among", "classes")
         batches: Iterable[Any] = images
         if isinstance(images, np.ndarray | Tensor):
+            if self._preprocess is None and is_pixels(images) and len(images):
+                check_takes_pixels(self._model, images)
             batches = Batches(crop_for_model(images, self._preprocess), self._preprocess, self._batch_size)
         elif not isinstance(images, Iterable) or iter(images) is images:
             raise CovshiftError("expected images, or a loader that can be gone through twice")
