@@ -6,6 +6,7 @@ never seen. To either side on its own: a model is too sure of itself on pictures
 are much more often above the line than below it.
 """
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -23,7 +24,7 @@ _SHRINK = 0.1  # of the covariance of the features towards none
 _NEAREST = 2  # cases that a target must be near to
 _SPACED = 0.9  # share of the cases that are nearer to others than a target that is unlike them, if they are few
 _LEARNED = 3  # corruptions that its distance from what the lines were learned on is measured to
-_NEAR, _FAR = 0.3, 0.8  # from the one to the other, a target counts less and less as of their kind
+_NEAR, _FAR = 0.5, 0.8  # from the one to the other, a target counts less and less as of their kind
 _ALWAYS = 0.15  # share of the doubt far away that is there near them, too: they are of a few kinds
 _FACTORS = (1.25, 5.0)  # the least and the greatest multiple of the spread that an interval is made of, far away
 _SHARED = 0.4  # share of the variance by counting that is the same in all conditions that the same images are shown in
@@ -117,6 +118,7 @@ class Doubt:
         # A dozen kinds cannot show what holds for 39 of 40 others; the worst of them is as much as they can.
         self._factors = (ratios[:, others] if others.any() else ratios).max(-2).clip(*_FACTORS)  # [below above, 3]
         self._near = self._around_lines()
+        self._new_kind = self._near if others.all() else np.maximum(self._near, _beyond(off[~others], noise[~others]))
         spaced = np.sort(self._apart(self._points), 1)[:, 1 : 1 + _NEAREST].mean(1)
         self.outside = max(OUTSIDE, float(np.quantile(spaced, _SPACED)))
 
@@ -125,10 +127,10 @@ class Doubt:
         near = self._apart(self._space.place(np.array([look.features])))[0]
         far = self._far(near, np.ones(len(near), bool))
         other = np.clip((far - _NEAR) / (_FAR - _NEAR), _ALWAYS, 1)
-        close = _SIGMAS**2 * self._near
         away = (self._factors * self._spread(np.array([far]))[:, 0]) ** 2
-        # Few left-out kinds were below the line, by little; a target far away is no better known than one near it.
-        of_line = close + other * np.maximum(away - close, 0)
+        # Few imitations were below the line, but a target of a new kind may be, as a corruption that is left out may.
+        away = np.maximum(away, _SIGMAS**2 * self._new_kind)
+        of_line = other * away + (1 - other) * _SIGMAS**2 * self._near
         # Both the target and the images that the lines were learned on are some out of many.
         counted = _SIGMAS**2 * _noise(look.noise) * (1 + _SHARED * images / self._images)
         below, above = np.sqrt(of_line + counted)
@@ -152,8 +154,8 @@ class Doubt:
         rows = _learned_from(self.cases)
         off = np.array([_truth(case) - _predict(self._lines, case.signals) for case in rows])
         free = max(1, len(rows) - 2)  # each line has two numbers of its own
-        counted = (1 - _SHARED) * np.mean([_noise(case.noise) for case in rows], axis=0)
-        return np.asarray(np.maximum((off**2).sum(0) / free - counted, _LEAST**2))
+        noise = np.array([_noise(case.noise) for case in rows])
+        return _beyond(off * math.sqrt(len(rows) / free), noise)
 
     def _apart(self, points: Doubles) -> Doubles:
         return np.asarray(np.sqrt(((points[:, None] - self._points) ** 2).mean(-1)))
@@ -188,6 +190,11 @@ def _growth(far: Doubles, off: Doubles) -> Doubles:
     if constant < 0:
         constant, slope = 0.0, float(squares @ sizes / max(float(squares @ squares), _EQUAL))
     return np.array([max(constant, _LEAST), slope])
+
+
+def _beyond(off: Doubles, noise: Doubles) -> Doubles:
+    """Return the variance of what predictions are off by, beyond counting, [3]."""
+    return np.asarray(np.maximum((off**2).mean(0) - (1 - _SHARED) * noise.mean(0), _LEAST**2))
 
 
 def _noise(of_two: tuple[float, float]) -> Doubles:
