@@ -165,6 +165,25 @@ def report(rows: list[Row]) -> None:
     missed = [f"{row['name']}/{row['severity']}" for row in rows if row["part"] == "natural" and not held(row, 0)]
     print(f"natural: the error of the plain model is outside its interval for {', '.join(missed) or 'none'}")
     print(costs_of_advice(rows))
+    for which, model in enumerate(("plain", "adapted")):
+        print(what_is_left(rows, which, model))
+
+
+def what_is_left(rows: list[Row], which: int, model: str) -> str:
+    """What a better line could mend of the deviation on corruptions, and which of these are off by most, in words."""
+    chosen = [row for row in rows if row["part"] == "corruptions" and row["images"] == 1000 and row["sure"]]
+    if not chosen:
+        return f"{model}: no corruption on 1,000 images got a number"
+    found, true = (100 * np.array(each) for each in zip(*((r["predicted"][which][0], r[model]) for r in chosen),
+                   strict=True))  # fmt: skip
+    best = np.abs(np.polyval(np.polyfit(found, true, 1), found) - true).mean()
+    of = {name: np.mean([off for off, row in zip(found - true, chosen, strict=True) if row["name"] == name])
+          for name in sorted({row["name"] for row in chosen})}  # fmt: skip
+    high, low = max(of, key=lambda name: of[name]), min(of, key=lambda name: of[name])
+    return (
+        f"{model}, corruptions at 1,000 images: {np.mean(found - true):+.2f} points on average, most for {high} "
+        f"({of[high]:+.1f}) and {low} ({of[low]:+.1f}); the line that fits them best would be off by {best:.2f}"
+    )
 
 
 def costs_of_advice(rows: list[Row]) -> str:
