@@ -143,11 +143,12 @@ class Predictor:
         truth = as_labels(labels, images)
         module, make_input = module_of(model), preprocess_of(model, preprocess)
         clean = crop_for_model(images, make_input)
+        batches = Batches(clean, make_input, batch_size)
         if make_input is None:
             check_takes_pixels(module, clean)
         anchor = source if source is not None and source.measured else None
         if anchor is None:
-            anchor = measure_anchor(module, Batches(clean, make_input, batch_size), len(truth))
+            anchor = measure_anchor(module, batches, len(truth))
         if source is None and not any(map(holds_statistics, module.modules())):
             source = anchor
         setting = Setting(module, clean, truth, make_input, batch_size, source, anchor, seed)
@@ -180,9 +181,9 @@ class Predictor:
         classes = None if among is None else check_list(among, "among", "classes")
         batches: Iterable[Any] = images
         if isinstance(images, np.ndarray | Tensor):
-            if self._preprocess is None and is_pixels(images) and len(images):
-                check_takes_pixels(self._model, images)
             batches = Batches(crop_for_model(images, self._preprocess), self._preprocess, self._batch_size)
+            if self._preprocess is None and is_pixels(images):
+                check_takes_pixels(self._model, images)
         elif not isinstance(images, Iterable) or iter(images) is images:
             raise CovshiftError("expected images, or a loader that can be gone through twice")
         seen = self.observe(batches)
