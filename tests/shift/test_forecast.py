@@ -78,6 +78,15 @@ def test_few_images_cannot_be_told(predictor):
     assert predictor.predict(digits()[0][:20]).why == "20 images are too few, 32 the least"
 
 
+def test_repeated_images_count_once(predictor):
+    """A camera that stands still shows few images many times, which say no more than these few."""
+    few = digits()[0][900:920]
+    assert predictor.predict(few.repeat(20, 1, 1, 1)).why == "20 different images are too few, 32 the least"
+    some = digits()[0][900:1000]
+    once, often = (predictor.predict(images).plain for images in (some, some.repeat(9, 1, 1, 1)))
+    assert often.high - often.low == pytest.approx(once.high - once.low, rel=0.05)
+
+
 def test_intervals_narrow_with_the_number_of_images(predictor):
     images, _ = digits()
     shown = covshift.corrupt(images[900:], "fog", 2)

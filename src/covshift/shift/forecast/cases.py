@@ -60,7 +60,7 @@ def look(seen: Observation, beliefs: Beliefs, temperature: float, distance: tupl
     """
     chances = [wrong_answers(seen, which, beliefs, temperature) for which in ("plain", "adapted")]
     signals = tuple(float(chance.mean()) for chance in chances)
-    noise = tuple(map(counting, chances))
+    noise = [seen.repeats * counting(chance) for chance in chances]
     answers, own = seen.plain.argmax(1), seen.adapted.argmax(1)
     shares = [*signals, 1 - float(belief(seen.plain, answers, 1.0).mean()), float((answers != own).double().mean())]
     distance = tuple(seen.distance.layers.values()) if distance is None else distance

@@ -72,7 +72,7 @@ def judge_images(seen: Observation, known: Knowledge | None, doubt: Doubt | None
     """
     if known is None or doubt is None:
         return Judgement(why=_NOTHING_KNOWN)
-    images = len(seen.plain)
+    images = seen.different or len(seen.plain)
     chances = wrong_answers(seen, "plain", known.beliefs, temperature)
     outlook = doubt.at(known.look(seen, temperature), images)
     past, skews = look_skewed(seen, temperature), known.skews
@@ -81,7 +81,8 @@ def judge_images(seen: Observation, known: Knowledge | None, doubt: Doubt | None
     adaptable = bool(seen.distance.layers)
     plain, adapted, why = outlook.plain, outlook.adapted if adaptable else outlook.plain, ""
     if images < FEWEST:
-        why = f"{images} images are too few, {FEWEST} the least"
+        which = " different" if images < len(seen.plain) else ""
+        why = f"{images}{which} images are too few, {FEWEST} the least"
     elif skewed and past is not None and skews is not None and seen.classes is None and skews.unmoved(past):
         plain, adapted = skews.at(past)
     elif skewed:

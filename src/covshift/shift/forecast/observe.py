@@ -46,6 +46,7 @@ class Observation(NamedTuple):
         conditional: the answers of the model adapted under the assumption that the images are of the classes that the
             plain model sees; None where that was not tried.
         classes: the classes that can be the answer, which the logits are of; None for all of them.
+        different: the number of images that are not repeats of others; 0 where that is not known.
     """
 
     plain: Tensor
@@ -53,6 +54,12 @@ class Observation(NamedTuple):
     distance: Distance
     conditional: Conditional | None = None
     classes: tuple[int, ...] | None = None
+    different: int = 0
+
+    @property
+    def repeats(self) -> float:
+        """How often each different image was shown, on average."""
+        return len(self.plain) / (self.different or len(self.plain))
 
     def logits(self, which: WhichModel) -> Tensor:
         """Return the logits of the plain or of the adapted model."""
@@ -87,9 +94,9 @@ def observe(
     if sum(map(len, answers)) < 2 or all(bool((each == answers[0][0]).all()) for each in answers):
         raise _same()
     again = partial(_once_more, batches, sums)
-    plain, conditional = torch.cat(answers), None
+    plain, conditional, different = torch.cat(answers), None, len(torch.cat(sums).unique())
     if source is None and not any(map(holds_statistics, model.modules())):
-        return Observation(plain, plain, Distance({}))
+        return Observation(plain, plain, Distance({}), different=different)
     origin = Statistics.of(model) if source is None else source.statistics
     adapted, target = answer_adapted(model, again(), source=source)
     if classes is not None and classes.classes is not None:
@@ -97,7 +104,8 @@ def observe(
         shares = plain[rows].double().softmax(1).mean(0)
         logits, _ = answer_adapted(model, (_half(batch) for batch in again()), source=classes, classes=shares)
         conditional = Conditional(rows, logits)
-    return Observation(plain, adapted, wasserstein(origin, target, normalized=True), conditional)
+    distance = wasserstein(origin, target, normalized=True)
+    return Observation(plain, adapted, distance, conditional, different=different)
 
 
 def _once_more(batches: Iterable[Any], sums: Sequence[Tensor]) -> Iterator[Any]:

@@ -64,7 +64,7 @@ def look_skewed(seen: Observation, temperature: float) -> Skewed | None:
     return Skewed(
         doubts[0] - doubts[1],
         (float(chances[0].mean()), float(chances[1].mean())),
-        (counting(chances[0]), counting(chances[1])),
+        (seen.repeats * counting(chances[0]), seen.repeats * counting(chances[1])),
         (doubts[1], *thirds(list(seen.distance.layers.values()))),
     )
 
