@@ -216,9 +216,9 @@ def batches(port: int) -> tuple[float, float]:
     return float(total[1]), float(count[1])
 
 
-def show(name: str, load: Load) -> float:
-    """Print what the clients have seen; return the images per second."""
-    rate = len(load.latencies) / load.seconds
+def show(name: str, load: Load, images: int = 1) -> float:
+    """Print what the clients have seen; return the images per second, where a request has so many."""
+    rate = images * len(load.latencies) / load.seconds
     p50, p99 = np.percentile(load.latencies, [50, 99]) * 1e3
     print(f"{name}: {rate:.0f} images/s, p50 {p50:.1f} ms, p99 {p99:.1f} ms, {load.errors} errors")
     return rate
@@ -282,7 +282,7 @@ class Bare:
 
 async def measure(options: argparse.Namespace, port: int, server: int, bare: Bare) -> None:
     """Print the images per second beside those of the bare model, and the latency at half of them."""
-    clients = [Client(port, tensor_of(number + 1, 1, bare.side)) for number in range(options.cameras)]
+    clients = [Client(port, tensor_of(number + 1, options.images, bare.side)) for number in range(options.cameras)]
     part = options.seconds / options.turns
     await warm(clients[0])
     await closed(clients, 2.0)
@@ -294,12 +294,13 @@ async def measure(options: argparse.Namespace, port: int, server: int, bare: Bar
         begun = spent(server), spent(server, main=True), time.process_time()
         loads.append(await closed(clients, part))
         ended = spent(server), spent(server, main=True), time.process_time()
-        each.append([1e3 * (b - a) / len(loads[-1].latencies) for a, b in zip(begun, ended, strict=True)])
+        answered = options.images * len(loads[-1].latencies)
+        each.append([1e3 * (b - a) / answered for a, b in zip(begun, ended, strict=True)])
     keeping.close()
     total, count = (b - a for a, b in zip(before, batches(port), strict=True))
     forward, load = min(forwards), max(loads, key=lambda load: len(load.latencies) / load.seconds)
     print(f"bare model: {options.batch / forward:.0f} images/s at batch {options.batch}, {forward * 1e3:.1f} ms a pass")
-    full = show("full load", load)
+    full = show("full load", load, options.images)
     share, same = full * forward / options.batch, full * min(kept) / options.batch
     print(f"  {share:.0%} of the bare model; {same:.0%} of it where it keeps freed memory, as the server does")
     print(f"  a request shared a pass with {total / count:.0f} images on average, its own included")
@@ -307,11 +308,12 @@ async def measure(options: argparse.Namespace, port: int, server: int, bare: Bar
     print(
         f"  CPU for each image: {whole:.2f} ms of the server, {http:.2f} of them HTTP; {client:.2f} ms of the clients"
     )
-    halves = [await paced(clients, full / 2, part) for _ in range(options.turns)]
+    halves = [await paced(clients, full / 2 / options.images, part) for _ in range(options.turns)]
     half = min(halves, key=lambda load: float(np.percentile(load.latencies, 99)))
-    show("half load", half)
+    show("half load", half, options.images)
     p99 = float(np.percentile(half.latencies, 99))
-    print(f"  p99 is {p99 / min(kept):.1f} times the forward pass of a full batch where it keeps freed memory")
+    plain, keeps = p99 / forward, p99 / min(kept)
+    print(f"  p99 is {plain:.1f} times the bare model's pass of a full batch, {keeps:.1f} where it keeps freed memory")
 
 
 async def many(options: argparse.Namespace, port: int, server: int, bare: Bare) -> None:
@@ -388,6 +390,7 @@ def main() -> None:
     parser.add_argument("--source")
     parser.add_argument("--batch", type=int, default=32)
     parser.add_argument("--cameras", type=int)
+    parser.add_argument("--images", type=int, default=1, help="images of a request under load")
     parser.add_argument("--seconds", type=float)
     parser.add_argument("--turns", type=int, default=6, help="turns of the server and the bare model under load")
     parser.add_argument("--rate", type=float, default=40, help="requests a second in a soak")

@@ -1,5 +1,7 @@
 """Cameras between memory and store: evicted and brought back, never lost, never mixed up, whatever fails."""
 
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Sized
@@ -13,6 +15,7 @@ from serving import SIDE, redis_server, restarted_redis, serving, tiny_model
 
 import covshift
 from covshift import CovshiftError, Fleet, Live, Source, Statistics, Stream
+from covshift.serve.brief import Moment, brief_of
 from covshift.serve.cameras import Cameras
 from covshift.serve.packing import pack_camera, unpack_camera
 from covshift.serve.refusals import Busy, Refusal
@@ -78,6 +81,22 @@ def test_stores_keep_what_they_are_given(kind, tmp_path):
             other.close()
             again.close()
         store.close()
+
+
+def test_two_servers_of_one_model_need_a_file_each(tmp_path):
+    path, code = (
+        str(tmp_path / "cameras.sqlite"),
+        "import sys; from covshift.serve.stores import open_store as o; o(*sys.argv[1:])",
+    )
+
+    def opened_elsewhere(scope: str) -> str:
+        return subprocess.run([sys.executable, "-c", code, path, scope], capture_output=True, text=True).stderr
+
+    store = open_store(path, "one")
+    assert "another server of this model keeps its own; choose another file" in opened_elsewhere("one")
+    assert opened_elsewhere("two") == ""
+    store.close()
+    assert opened_elsewhere("one") == ""
 
 
 def test_names_of_stores_are_checked(tmp_path):
@@ -349,3 +368,12 @@ def test_two_threads_that_hold_one_camera_get_the_same():
         for thread in threads:
             thread.join()
         assert len(set(map(id, found))) == 1
+
+
+def test_one_place_of_many_is_not_called_following():
+    """As in `Camera.health`, which takes the mean over the places."""
+    cameras = fleet()
+    cameras.answer({"gate": frames(1, 2)})
+    memory, quiet = cameras["gate"].memory, {str(place): 0.0 for place in range(19)}
+    for weight, done in ((0.3, "holding"), (torch.tensor([0.2, 0.4]), "holding"), (0.5, "following")):
+        assert brief_of(cameras, Moment(memory, quiet | {"one": weight}, frozen=False)).done == done

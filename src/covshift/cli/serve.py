@@ -1,6 +1,7 @@
 """`covshift serve`: an inference server whose model follows each camera."""
 
 import os
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -9,7 +10,10 @@ import typer
 from covshift.cli import options
 from covshift.support.errors import CovshiftError
 
-_LIMITS, _ACCESS, _WATCH, _SCALE = "Limits", "Access", "Watching", "Scaling out"
+_access = partial(typer.Option, rich_help_panel="Access")
+_limit = partial(typer.Option, min=1, rich_help_panel="Limits")
+_watch = partial(typer.Option, rich_help_panel="Watching")
+_SCALE = "Scaling out"
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
@@ -41,75 +45,60 @@ def command(
     name: Annotated[str, typer.Option(help="Name of the model in the protocol.")] = "model",
     batch: Annotated[int, typer.Option(min=1, help="Number of images in a forward pass, at most.")] = 32,
     delay: Annotated[float, typer.Option(min=0, help="Milliseconds that a request waits for others.")] = 5,
-    host: Annotated[str, typer.Option(help="Address to listen on.", rich_help_panel=_ACCESS)] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on.", rich_help_panel=_ACCESS)] = 8000,
+    host: Annotated[str, _access(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, _access(min=0, max=65535, help="Port to listen on.")] = 8000,
     allow_host: Annotated[
         list[str] | None,
-        typer.Option(
+        _access(
             metavar="NAMES",
             help="Names by which the server may be called.",
             show_default="this machine's own; any, with --host",
-            rich_help_panel=_ACCESS,
         ),
     ] = None,
     token_file: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FILE", help="File with the bearer token for inference; or COVSHIFT_TOKEN.", rich_help_panel=_ACCESS
-        ),
+        _access(metavar="FILE", help="File with the bearer token for inference; or COVSHIFT_TOKEN."),
     ] = None,
     control_token_file: Annotated[
         Path | None,
-        typer.Option(
+        _access(
             metavar="FILE",
             help="File with the bearer token for control; or COVSHIFT_CONTROL_TOKEN.",
             show_default="the token for inference",
-            rich_help_panel=_ACCESS,
         ),
     ] = None,
-    max_body: Annotated[int, typer.Option(min=1, help="Megabytes of a request.", rich_help_panel=_LIMITS)] = 64,
-    max_pixels: Annotated[int, typer.Option(min=1, help="Pixels of a picture.", rich_help_panel=_LIMITS)] = 25_000_000,
-    max_images: Annotated[int, typer.Option(min=1, help="Images in a request.", rich_help_panel=_LIMITS)] = 256,
-    max_queue: Annotated[int, typer.Option(min=1, help="Images that may wait.", rich_help_panel=_LIMITS)] = 1024,
-    max_cameras: Annotated[int, typer.Option(min=1, help="Cameras in all.", rich_help_panel=_LIMITS)] = 10_000,
-    max_resident: Annotated[int, typer.Option(min=1, help="Cameras in memory.", rich_help_panel=_LIMITS)] = 1_000,
-    idle: Annotated[
-        float, typer.Option(min=0, help="Seconds until an idle camera leaves memory.", rich_help_panel=_LIMITS)
-    ] = 600,
+    max_body: Annotated[int, _limit(help="Megabytes of a request.")] = 64,
+    max_pixels: Annotated[int, _limit(help="Pixels of a picture.")] = 25_000_000,
+    max_images: Annotated[int, _limit(help="Images in a request.")] = 256,
+    max_queue: Annotated[int, _limit(help="Images that may wait.")] = 1024,
+    max_cameras: Annotated[int, _limit(help="Cameras in all.")] = 10_000,
+    max_resident: Annotated[int, _limit(help="Cameras in memory.")] = 1_000,
+    idle: Annotated[float, _limit(min=0, help="Seconds until an idle camera leaves memory.")] = 600,
     rate: Annotated[
         float | None,
-        typer.Option(
-            min=0.01, help="Images per second of one client.", show_default="no limit", rich_help_panel=_LIMITS
-        ),
+        _limit(min=0.01, help="Images per second of one client.", show_default="no limit"),
     ] = None,
     pictures: Annotated[
         bool | None,
-        typer.Option(
+        _watch(
             "--pictures/--no-pictures",
             help="Show the last picture of each camera on the live page.",
             show_default="only with --demo",
-            rich_help_panel=_WATCH,
         ),
     ] = None,
-    alarm_shift: Annotated[
-        float | None, typer.Option(help="Shift of a camera that raises an alarm.", rich_help_panel=_WATCH)
-    ] = None,
+    alarm_shift: Annotated[float | None, _watch(help="Shift of a camera that raises an alarm.")] = None,
     alarm_error: Annotated[
         float | None,
-        typer.Option(help="Predicted error that raises an alarm, from 0 to 1.", rich_help_panel=_WATCH),
+        _watch(help="Predicted error that raises an alarm, from 0 to 1."),
     ] = None,
     false_alarm_days: Annotated[
-        float, typer.Option(help="Days between false alarms of a camera, at least, on average.", rich_help_panel=_WATCH)
+        float, _watch(help="Days between false alarms of a camera, at least, on average.")
     ] = 30,
     webhook: Annotated[
         str | None,
-        typer.Option(
-            metavar="URL", help="Address to send alarms to; COVSHIFT_WEBHOOK_TOKEN goes along.", rich_help_panel=_WATCH
-        ),
+        _watch(metavar="URL", help="Address to send alarms to; COVSHIFT_WEBHOOK_TOKEN goes along."),
     ] = None,
-    metrics_cameras: Annotated[
-        int, typer.Option(min=0, help="Cameras that have metrics of their own.", rich_help_panel=_WATCH)
-    ] = 100,
+    metrics_cameras: Annotated[int, _watch(min=0, help="Cameras that have metrics of their own.")] = 100,
     passes: Annotated[
         int | None,
         typer.Option(
@@ -188,7 +177,7 @@ def command(
     if engine != "local":
         raise CovshiftError(f"expected --engine local, or ray with --model, got {engine!r}")
     if demo:
-        service, routers = watching.open_demo(settings, model, source)
+        service, routers = watching.open_demo(settings, model, source, given)
     elif model is None:
         raise CovshiftError("expected a model to serve; give one with --model, or try --demo")
     else:

@@ -74,15 +74,18 @@ class Watching:
             raise CovshiftError("expected a limit beyond which alarms are sent; give --alarm-shift or --alarm-error")
         return rules
 
-    def open_demo(
-        self, settings: "Settings", model: str | None, source: str | None
-    ) -> "tuple[Service, list[APIRouter]]":
-        """Return the service of the demonstration, and its routes."""
+    def open_demo(self, settings: "Settings", *given: str | None) -> "tuple[Service, list[APIRouter]]":
+        """Return the service of the demonstration, and its routes.
+
+        Args:
+            settings: how requests are batched, and what is refused.
+            given: the options for what the demonstration has of its own.
+        """
         from covshift.serve import demo
         from covshift.serve.build import build
 
-        if model is not None or source is not None:
-            raise CovshiftError("the demonstration has a model and a source of its own; leave out --model and --source")
+        if any(each is not None for each in given):
+            raise CovshiftError("the demonstration has its own model; leave out --model, --source and --predictor")
         service = build(demo.MODEL, settings, source=demo.DATA, predictor=demo.PREDICTOR)
         return service, [self.open(service, otherwise=demo.RULES), demo.open_demo(service)]
 

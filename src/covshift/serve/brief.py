@@ -48,10 +48,8 @@ def brief_of(fleet: Fleet, moment: Moment) -> Brief:
     """Return what is done for a camera at a moment, and why."""
     memory, weights, is_frozen = moment
     # Compiled code weighs by numbers, and asking those for their type is quicker than asking tensors.
-    trust = max(
-        (each if type(each) is float else float(torch.as_tensor(each).max()) for each in weights.values()), default=0.0
-    )
-    health = fleet.policy.judge(memory, {"all": trust} if weights else {}, {})
+    trusts = [each if type(each) is float else float(torch.as_tensor(each).mean()) for each in weights.values()]
+    health = fleet.policy.judge(memory, {"all": sum(trusts) / len(trusts)} if trusts else {}, {})
     frozen = "what this camera remembers is kept as it is, because somebody has frozen it"
     return Brief(
         "frozen" if is_frozen else health.state,

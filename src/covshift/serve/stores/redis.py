@@ -119,4 +119,5 @@ def _reported() -> Iterator[None]:
     try:
         yield
     except (redis.RedisError, OSError, ValueError) as error:
-        raise StoreError(f"Redis cannot be used: {type(error).__name__}") from error
+        problem = str(error).rstrip(".")
+        raise StoreError(f"Redis cannot be used: {problem}; check that it runs, and its address") from error

@@ -2,11 +2,14 @@
 
 import sqlite3
 import threading
+import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from covshift.serve.stores.base import StoreError
+from covshift.support.errors import CovshiftError
+from covshift.support.locks import locks
 
 _TABLE = """
 CREATE TABLE IF NOT EXISTS cameras (
@@ -35,6 +38,9 @@ class SqliteStore:
         self._scope, self._owner = scope, owner
         self.shared = owner is not None
         self._lock = threading.Lock()
+        self._kept = ExitStack()
+        if owner is None:
+            self._keep_others_out(path)
         with self._reported():
             # None leaves it to us where a transaction begins.
             self._database = sqlite3.connect(path, _PATIENCE, isolation_level=None, check_same_thread=False)
@@ -42,6 +48,16 @@ class SqliteStore:
             self._database.execute("PRAGMA synchronous=NORMAL")
             self._database.execute(_TABLE)
             self._database.execute(_OWNERS)
+
+    def _keep_others_out(self, path: Path) -> None:
+        """Refuse a file in which another process keeps cameras of the same model: each would overwrite the other's."""
+        number = zlib.crc32(self._scope.encode()) >> 2
+        lock = locks(path.with_name(f"{path.name}-lock"))
+        if not self._kept.enter_context(lock.hold(number, wait=False)):
+            raise CovshiftError(
+                f"expected a file for the cameras of one server, got {path}, where another server of this model keeps "
+                "its own; choose another file, or stop that server"
+            )
 
     def claim(self, name: str) -> None:
         """Take a camera over from the server that had it."""
@@ -91,7 +107,7 @@ class SqliteStore:
 
     def close(self) -> None:
         """Close the file."""
-        with self._lock:
+        with self._lock, self._kept:
             self._database.close()
 
     def _change(self, statement: str, rows: Sequence[tuple[object, ...]]) -> None:
