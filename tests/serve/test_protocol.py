@@ -147,6 +147,7 @@ MALFORMED = {
     "no shape": {"inputs": [tensor(shape=None)]},
     "shape of booleans": {"inputs": [tensor(shape=[True, *SAMPLE])]},
     "shape with -1": {"inputs": [tensor(shape=[-1, *SAMPLE])]},
+    "shape without end": {"inputs": [tensor(shape=json.loads("[" * 200 + "]" * 200))]},
     "other side": {"inputs": [tensor(shape=[1, 3, SIDE, SIDE + 1])]},
     "too few": {"inputs": [tensor(data=[0.0])]},
     "texts": {"inputs": [tensor(data=["0"] * (3 * SIDE * SIDE))]},
@@ -190,6 +191,11 @@ def test_too_many_images_are_refused():
     with pytest.raises(Refusal) as refused:
         parse(json.dumps({"inputs": [tensor(shape=[9, *SAMPLE])]}).encode(), None, SAMPLE, 8)
     assert refused.value.status == 413
+
+
+def test_an_image_of_another_size_is_told_the_size_of_the_model():
+    with pytest.raises(Refusal, match=r"expected images of the shape \[images, 3, 12, 12\], got \[1, 3, 12, 13\]"):
+        parse(json.dumps({"inputs": [tensor(shape=[1, 3, SIDE, SIDE + 1])]}).encode(), None, SAMPLE, 8)
 
 
 def test_nested_data_and_strange_texts_are_read():

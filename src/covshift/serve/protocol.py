@@ -155,14 +155,16 @@ def _input(request: Mapping[str, Any], rest: memoryview, sample: Sequence[int | 
 
 
 def _shape(shape: object, sample: Sequence[int | None], most: int) -> tuple[int, ...]:
-    wanted = ["images", *("any" if side is None else side for side in sample)]
     if (
         not isinstance(shape, list)
-        or len(shape) != len(wanted)
+        or len(shape) != 1 + len(sample)
         or not all(type(side) is int and 0 < side < 1 << 16 for side in shape)
         or any(want is not None and side != want for side, want in zip(shape[1:], sample, strict=True))
     ):
-        raise Refusal(f"expected a shape of {wanted}")
+        sides = ", ".join("any" if side is None else str(side) for side in sample)
+        is_short = isinstance(shape, list) and len(shape) < 8 and all(type(side) is int for side in shape)
+        got = f", got {shape}" if is_short else ""
+        raise Refusal(f"expected images of the shape [images, {sides}]{got}")
     if shape[0] > most:
         raise TooLarge(f"expected at most {most} images in a request, got {shape[0]}")
     return tuple(shape)
