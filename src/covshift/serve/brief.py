@@ -44,8 +44,8 @@ class Moment(NamedTuple):
         return cls(camera.memory, camera.weights, camera.frozen)
 
 
-def brief_of(fleet: Fleet, moment: Moment) -> Brief:
-    """Return what is done for a camera at a moment, and why."""
+def brief_of(fleet: Fleet, moment: Moment, predicted: Predicted | None = None) -> Brief:
+    """Return what is done for a camera at a moment, and why, with the error that is predicted for it."""
     memory, weights, is_frozen = moment
     # Compiled code weighs by numbers, and asking those for their type is quicker than asking tensors.
     trusts = [each if type(each) is float else float(torch.as_tensor(each).mean()) for each in weights.values()]
@@ -56,4 +56,5 @@ def brief_of(fleet: Fleet, moment: Moment) -> Brief:
         frozen if is_frozen else health.why,
         fleet.distance.of(memory.seen) if memory.seen else None,
         health.images,
+        predicted,
     )

@@ -183,7 +183,7 @@ class Service(Backend):
         logits = passed.logits.float().cpu().numpy()
         if not np.isfinite(logits).all():
             raise Refusal("the model's answer to these images is not finite; check them")
-        brief = replace(brief_of(self.fleet, passed.moment), predicted=passed.predicted)
+        brief = brief_of(self.fleet, passed.moment, passed.predicted)
         return Outcome(logits, brief, job.start or brief.done == "reset")
 
 
