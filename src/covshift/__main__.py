@@ -28,7 +28,9 @@ def main() -> None:
         if ours := signal.getsignal(signal.SIGINT) is signal.default_int_handler:
             signal.signal(signal.SIGINT, interrupt)
         from covshift.cli import app
+        from covshift.support.allocator import keep_freed_memory
 
+        keep_freed_memory()
         app()
     except SystemExit as end:
         if "TORCHELASTIC_RUN_ID" in os.environ:

@@ -104,10 +104,8 @@ def _write_tree(
     threads: int | None,
 ) -> str:
     from covshift.corruptions.tree import pictures, places, write_tree
-    from covshift.support.allocator import keep_freed_memory
     from covshift.support.progress import progress_bar
 
-    keep_freed_memory()
     part = (0, 1)
     if shard:
         from covshift.bench.engines.where import Shard

@@ -55,7 +55,7 @@ def spatter(image: Array, constants: tuple[float, float, float, float, float, in
     mean, sigma, blur, threshold, strength, muddy = constants
     noise = mean + sigma * rng.standard_normal(image.shape[:2])
     liquid = smooth(noise[..., None], blur)[..., 0]
-    liquid[liquid < threshold] = 0
+    liquid *= liquid >= threshold
     if muddy:
         mud(image, liquid > threshold, strength, out)
     else:

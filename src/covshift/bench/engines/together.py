@@ -13,9 +13,7 @@ from covshift.support.errors import Stopped
 def together(where: Where, out: Path) -> Iterator[None]:
     """Hold the ranks of torchrun, or one connection to Ray, for a block of runs in `out`."""
     from covshift.bench.engines.torchrun import joined
-    from covshift.support.allocator import keep_freed_memory
 
-    keep_freed_memory()
     try:
         with ExitStack() as stack:
             stack.enter_context(joined())

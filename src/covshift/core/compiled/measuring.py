@@ -12,6 +12,7 @@ from covshift.support.jit import kernel, summing_kernel
 
 Array = NDArray[Any]
 
+_WIDE, _AT_ONCE = 128, 16  # values in a row that is added, and rows that are added at once
 _LANES, _LINES = 256, 16  # values that are added side by side, channels last, where there are as many lines to add
 
 
@@ -57,17 +58,37 @@ def _finish(count: int, pivot: Array, total: Array, squares: Array, mean: Array,
 
 @kernel
 def _add_positions(table: Array, begin: int, end: int, pivot: Array, total: Array, squares: Array) -> None:
-    """Add the rows from `begin` to `end` of a table [positions, channels], four at once."""
-    channels, whole = len(pivot), begin + (end - begin) // 4 * 4
-    for i in range(begin, whole, 4):
+    """Add the rows from `begin` to `end` of a table [positions, channels], of which there may be many."""
+    channels = len(pivot)
+    side_by_side = max(1, _WIDE // channels)  # loops over the channels of a single position would be too short
+    wide, lines = side_by_side * channels, (end - begin) // side_by_side
+    pivots, sums, sums_of_squares = np.empty(wide), np.zeros(wide), np.zeros(wide)
+    for start in range(0, wide, channels):
+        pivots[start : start + channels] = pivot
+    rest = begin + lines * side_by_side
+    _add_rows(table[begin:rest].reshape(lines, wide), 0, lines, pivots, sums, sums_of_squares)
+    for start in range(0, wide, channels):
         for c in range(channels):
-            p = pivot[c]
-            a, b = np.float64(table[i, c]) - p, np.float64(table[i + 1, c]) - p
-            d, e = np.float64(table[i + 2, c]) - p, np.float64(table[i + 3, c]) - p
-            total[c] += (a + b) + (d + e)
-            squares[c] += (a * a + b * b) + (d * d + e * e)
+            total[c] += sums[start + c]
+            squares[c] += sums_of_squares[start + c]
+    _add_rows(table, rest, end, pivot, total, squares)
+
+
+@summing_kernel
+def _add_rows(table: Array, begin: int, end: int, pivot: Array, total: Array, squares: Array) -> None:
+    """Add the rows from `begin` to `end` of a table, several at once: that reads memory faster than one by one."""
+    columns, whole = len(pivot), begin + (end - begin) // _AT_ONCE * _AT_ONCE
+    for i in range(begin, whole, _AT_ONCE):
+        for c in range(columns):
+            p, plain, square = pivot[c], 0.0, 0.0
+            for row in range(_AT_ONCE):
+                a = np.float64(table[i + row, c]) - p
+                plain += a
+                square += a * a
+            total[c] += plain
+            squares[c] += square
     for i in range(whole, end):
-        for c in range(channels):
+        for c in range(columns):
             a = np.float64(table[i, c]) - pivot[c]
             total[c] += a
             squares[c] += a * a
@@ -175,7 +196,7 @@ def measure_images(x: Array, images: int, height: int, width: int, last: bool, m
                     first = image * positions + y * width
                     for j in range(3):
                         begin, end = first + wide[j], first + wide[j + 1]
-                        _add_positions(table, begin, end, pivot, bands[3 * band + j], squares)
+                        _add_rows(table, begin, end, pivot, bands[3 * band + j], squares)
             elif tall[band] < tall[band + 1]:
                 for c in range(channels):
                     squares[c] += _add_columns(

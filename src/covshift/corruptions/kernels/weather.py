@@ -145,14 +145,9 @@ def snowfall(unit: Array, grey: Array, flakes: Array, keep: float, out: Array) -
 @kernel
 def tint(image: Array, cover: Array, colour: Array, kept: Array, out: Array) -> None:
     """Return a share of the image where it is covered, plus the colour times the cover, in single precision."""
-    width = image.shape[1]
-    shares, covers, colours = np.empty((3, 3 * width), np.float32)
-    for i in range(3 * width):
-        colours[i] = colour[i % 3]
     for y in range(image.shape[0]):
-        spread(kept[y], np.float32(1), shares)
-        spread(cover[y], np.float32(1), covers)
-        source, target = image[y].reshape(-1), out[y].reshape(-1)
-        for i in range(target.size):
-            unit = np.float32(source[i]) / np.float32(255)
-            target[i] = level(unit * shares[i] + colours[i] * covers[i])
+        source, target, covers, shares = image[y].reshape(-1), out[y].reshape(-1), cover[y], kept[y]
+        for x in range(image.shape[1]):
+            for c in range(3):
+                unit = np.float32(source[3 * x + c]) / np.float32(255)
+                target[3 * x + c] = level(unit * shares[x] + colour[c] * covers[x])
