@@ -143,7 +143,7 @@ class Branches(nn.Module):
 def test_the_batch_in_which_a_change_comes_is_not_answered_by_the_old_domain(monkeypatch):
     model = Branches().eval()
     source = Source.measure(model, colours(np.arange(400) % CLASSES, seed=3), places="branches.*.conv")
-    foggy, clear = colours(LABELS["shuffled"], shift=1.5, seed=7), colours(np.zeros(16, int), seed=8)
+    foggy, clear = colours(LABELS["shuffled"], shift=2.5, seed=7), colours(np.zeros(16, int), seed=8)
 
     def answers() -> tuple[Tensor, str]:
         with covshift.adapt(model, Live(), source=source) as adapter:

@@ -10,6 +10,8 @@ from covshift.core.policies import Memory
 CHANGE = 4.0
 """How many times chance images must differ from those remembered to be taken for those of a new domain."""
 
+_TIMES = 2  # the change of one that is noticed after the pass: a batch of one class differs from those before it, too
+
 _PLACES = 3  # of the first ones, before a change is believed: a single one may be of a few channels
 
 _NAME = "arrival"
@@ -27,4 +29,4 @@ def meet(memory: Memory, path: str, surprise: float) -> None:
 def has_changed(memory: Memory) -> bool:
     """Return whether the images of this pass are those of a new domain, by the places that they have passed so far."""
     surprises = memory.derived.get(_NAME, {})
-    return len(surprises) >= _PLACES and sum(surprises.values()) > CHANGE * len(surprises)
+    return len(surprises) >= _PLACES and sum(surprises.values()) > _TIMES * CHANGE * len(surprises)
