@@ -9,8 +9,10 @@ from torch import Tensor, nn
 import covshift
 from covshift import Batch, CovshiftError, Live, Source, Statistics, Stream
 from covshift.core.classes import Regression, embed_classes
+from covshift.core.live import policy
 from covshift.core.live.answers import Answer, repetition
-from covshift.core.live.policy import CHANGE
+from covshift.core.live.arrival import CHANGE, has_changed, meet
+from covshift.core.live.order import FIRST
 from covshift.core.moments import Moments
 from covshift.core.policies import Memory
 from covshift.core.toward import toward_training
@@ -124,6 +126,53 @@ def test_a_sudden_change_starts_anew():
     assert len(resets) == 2
     assert all(change <= reset < change + 10 for change, reset in zip((each, 2 * each), resets, strict=True))
     assert CHANGE > 1
+
+
+class Branches(nn.Module):
+    """The same four colours, seen at several places side by side."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.branches = nn.ModuleList(Colours(norm=False) for _ in range(6))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.stack([branch(x) for branch in self.branches]).mean(0)
+
+
+@torch.inference_mode()
+def test_the_batch_in_which_a_change_comes_is_not_answered_by_the_old_domain(monkeypatch):
+    model = Branches().eval()
+    source = Source.measure(model, colours(np.arange(400) % CLASSES, seed=3), places="branches.*.conv")
+    foggy, clear = colours(LABELS["shuffled"], shift=2.5, seed=7), colours(np.zeros(16, int), seed=8)
+
+    def answers() -> tuple[Tensor, str]:
+        with covshift.adapt(model, Live(), source=source) as adapter:
+            for batch in foggy.split(16):
+                model(batch)
+            assert adapter.health.state == "following"
+            return model(clear), adapter.health.state
+
+    noticed, state = answers()
+    assert state == "reset"
+    monkeypatch.setattr(policy, "has_changed", lambda memory: False)
+    late, state = answers()
+    assert state == "reset"
+    plain = model(clear)
+    assert (noticed - plain).abs().mean() < 0.5 * (late - plain).abs().mean()
+
+
+def test_a_change_is_believed_at_several_places_of_one_pass():
+    memory = Memory()
+    for path in "ab":
+        meet(memory, path, 100.0)
+        assert not has_changed(memory)
+    meet(memory, "c", 0.0)
+    assert has_changed(memory)
+    meet(memory, "a", 1.0)  # a pass that begins after one that did not end
+    for number in range(FIRST):
+        meet(memory, f"{number}", 1.0)
+    meet(memory, "late", 1e9)  # which corrections before it may have moved
+    assert not has_changed(memory)
 
 
 @torch.inference_mode()

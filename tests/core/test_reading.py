@@ -60,3 +60,11 @@ def test_when_classes_are_read(images, batches, directions, reads):
     classes = Classes(embedding, embedding.mean(0), {"a": slopes})
     order = Order(classes.centre, classes.centre, images=40.0, batches=batches)
     assert (Outlook.of(order, classes, images, 0.1).spread > 0) is reads
+
+
+def test_after_a_change_the_last_answers_do_not_say_what_comes():
+    embedding = torch.eye(4).double()
+    classes = Classes(embedding, embedding.mean(0), {})
+    steady = Order(classes.centre, classes.centre, images=40.0, along=1.0, across=1.0, batches=5)
+    assert Outlook.of(steady, classes, 16, 0.1).doubt < 0.2
+    assert Outlook.of(steady.anew(), classes, 16, 1.0).doubt == 1

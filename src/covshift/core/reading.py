@@ -45,11 +45,14 @@ class Reader(NamedTuple):
             spread: the variance of their mean embedding, in variances of the classes.
             chance: the variance of the difference by chance, in variances of the mean of one image.
         """
-        expected = chance + spread * float(self.strength.sum()) / len(self.noise)
-        found = float((difference.square() / self.noise).mean())
-        chance *= max(1.0, found / expected) ** 2
+        chance *= max(1.0, self.surprise(difference, spread, chance)) ** 2
         gain = spread / (chance + spread * self.strength)
         return (gain * (self.effects / self.noise @ difference)) @ self.embedding
+
+    def surprise(self, difference: Tensor, spread: float, chance: float) -> float:
+        """Return how large a difference is, given as for `read`; 1 is what chance and classes make it in the mean."""
+        expected = chance + spread * float(self.strength.sum()) / len(self.noise)
+        return float((difference.square() / self.noise).mean()) / expected
 
     def unknown(self, scale: Tensor, spread: float, chance: float) -> float:
         """Return how far classes that were not read may move the mean, as `Place.moved` measures it."""

@@ -13,6 +13,7 @@ from covshift.core.auto import DOUBT, MOST, Rule
 from covshift.core.classes import Classes, without_classes
 from covshift.core.health import Health, judge
 from covshift.core.live.answers import BETWEEN, Answer, repetition, shares_of, whole_answers
+from covshift.core.live.arrival import CHANGE, has_changed, meet
 from covshift.core.live.order import RECENT, Order, Recent, first_places, means_without, surprise, whole_order
 from covshift.core.live.orders import First, Orders, locate_all
 from covshift.core.live.outlook import Outlook
@@ -26,9 +27,6 @@ from covshift.core.statistics import Statistics, check_prior
 from covshift.core.toward import toward_training
 from covshift.support.checks import check_flags
 from covshift.support.errors import CovshiftError, is_number
-
-CHANGE = 4.0
-"""How many times chance the last images must differ from those remembered to be taken for those of a new domain."""
 
 _NO_SOURCE = "; without a source it cannot tell classes from a shift, and follows less: measure one with Source.measure"
 
@@ -87,15 +85,20 @@ class Live(Policy):
 
     def aim(self, place: Place, seen: Moments, rows: Rows) -> Moments:
         """Return the moments to correct by: what would have been seen of the source's own classes."""
-        classes = _classes_of(rows.memory)
+        memory, classes = rows.memory, _classes_of(rows.memory)
         if classes is None or place.path not in classes.slopes:
             return seen
-        outlook = self._outlook(rows.memory, rows.images)
-        offset, before = outlook.offset, rows.memory.seen.get(place.path)
+        outlook = self._outlook(memory, rows.images)
+        offset, before = outlook.offset, memory.seen.get(place.path)
         if outlook.spread and before is not None:
-            batch = _batch(before, seen, outlook.share)
-            read = outlook.read(place, before, batch.mean, classes)
-            offset = offset + (read - outlook.coming) * outlook.share
+            batch, reader = _batch(before, seen, outlook.share), classes.readers[place.path]
+            difference = outlook.difference(place, before, batch.mean, classes)
+            if outlook.settled:
+                meet(memory, place.path, outlook.surprise(difference, reader))
+            if has_changed(memory):
+                seen, offset = _alone(before, seen, outlook.share), outlook.coming
+            else:
+                offset = offset + (outlook.read(difference, reader) - outlook.coming) * outlook.share
         return without_classes(place, seen, classes.slopes[place.path], offset)
 
     def reads(self, memory: Memory, now: int) -> bool:
@@ -110,7 +113,8 @@ class Live(Policy):
         """Return the share of the difference that neither chance nor classes explain, of n/(N+n)."""
         if rows is None:
             return 0.0
-        return self.rule(place, seen.images, rows.images, rows.memory).weigh(place, seen, rows.x, rows.images)
+        memory = self._anew(rows.memory) if has_changed(rows.memory) else rows.memory
+        return self.rule(place, seen.images, rows.images, memory).weigh(place, seen, rows.x, rows.images)
 
     def rule(self, place: Place, images: float, now: int, memory: Memory) -> Rule:
         """Return how far clean images of these classes would have moved a place, and how much to trust the rest."""
@@ -158,6 +162,15 @@ class Live(Policy):
             memory.derived[name] = Outlook.of(order, classes, now, self._share(order.images, now))
         return memory.derived[name]  # type: ignore[no-any-return]
 
+    def _anew(self, memory: Memory) -> Memory:
+        """Return the memory at the start of a new domain."""
+        if "anew" not in memory.derived:
+            classes = _classes_of(memory)
+            assert classes is not None
+            order = Order.of(memory.notes, classes)
+            memory.derived["anew"] = replace(memory, seen={}, notes=order.anew().notes())
+        return memory.derived["anew"]  # type: ignore[no-any-return]
+
     def _share(self, remembered: float, images: int) -> float:
         """Return the share of the images of a pass in what is remembered after it."""
         kept, each = fading(images, self.decay)
@@ -180,6 +193,8 @@ class Live(Policy):
             return after
         if not located.isfinite().all():  # an image whose answer is NaN says nothing of the stream
             return memory
+        if has_changed(memory):
+            return self._anew(memory)
         order = Order.of(memory.notes, classes)
         share = self._share(order.images, len(located))
         offset = located.mean(0) - classes.centre
@@ -190,7 +205,7 @@ class Live(Policy):
         recent = Recent.of(memory.notes).after(means_without(batch, classes, offset), len(located))
         remembered = means_without(first, classes, later.mix)
         if order.images > 2 * RECENT and surprise(recent, remembered, images, first, classes) > CHANGE:
-            return replace(memory, seen={}, notes=order.anew().notes())
+            return self._anew(memory)
         return replace(after, notes={**later.notes(), **recent.notes()})
 
     def commit_all(
@@ -208,7 +223,7 @@ class Live(Policy):
         before = [memory.seen for memory in memories]
         surprise = orders.add(first, offsets, numbers, np.array(shares), before, held).tolist()
         return [
-            replace(memory, seen={}, notes=Order.of(memory.notes, classes).anew().notes())
+            self._anew(memory)
             if images > 2 * RECENT and far > CHANGE
             else replace(memory, seen=joined(memory.seen, each), notes=notes)
             for memory, each, notes, images, far in zip(
@@ -240,6 +255,14 @@ def _batch(before: Moments | None, after: Moments, share: float) -> Moments:
     if before is None or not share:
         return after
     return replace(after, mean=before.mean + (widen(after.mean) - before.mean) / share)
+
+
+def _alone(before: Moments, after: Moments, share: float) -> Moments:
+    """Return what a batch was, which moved what is remembered from `before` to `after`."""
+    mean = _batch(before, after, share).mean
+    apart = mean - widen(before.mean)
+    var = widen(before.var) + (widen(after.var) - widen(before.var)) / share - (1 - share) * apart.square()
+    return Moments(after.count * share, after.images * share, mean, var.clamp(min=0))
 
 
 def _is_measured(memory: Memory) -> bool:
