@@ -1,6 +1,7 @@
 """The paper's claims, one by one, beside what the stored rows say: `python docs/claims.py`."""
 
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 from itertools import groupby
 from pathlib import Path
 from typing import NamedTuple
@@ -435,15 +436,24 @@ def written() -> str:
     results = {result.name: result for result in gather([RESULTS, METHODS, SEEDS]).results}
     severities = sorted({condition.severity for condition in results[IMAGENET].shared})
     at = f"severity {severities[0]}" if len(severities) == 1 else f"severities {' and '.join(map(str, severities))}"
-    lines = [HEAD.format(severities=at), *(_paragraph(claim, results) for claim in CLAIMS)]
-    for text, command in NEEDS_DATA.items():
-        lines.append(f"**{text}** {UNTESTED.capitalize()}: `{command}`.\n")
-    lines += [BEYOND, *(_paragraph(claim, results) for claim in OWN_CLAIMS)]
+    papers, ours = ({claim: claim.check(results) for claim in claims} for claims in (CLAIMS, OWN_CLAIMS))
+    lines = [
+        HEAD.format(severities=at),
+        f"{_counts(papers)}; {len(NEEDS_DATA)} more cannot be tested without the data.\n",
+    ]
+    lines += [_paragraph(claim, finding) for claim, finding in papers.items()]
+    lines += [f"**{text}** {UNTESTED.capitalize()}: `{command}`.\n" for text, command in NEEDS_DATA.items()]
+    lines += [BEYOND, f"{_counts(ours)}.\n", *(_paragraph(claim, finding) for claim, finding in ours.items())]
     return "\n".join(lines).rstrip() + "\n"
 
 
-def _paragraph(claim: Claim, results: dict[str, Result]) -> str:
-    finding = claim.check(results)
+def _counts(findings: Mapping[Claim, Finding]) -> str:
+    counts = Counter(finding.verdict for finding in findings.values())
+    each = [f"{counts[verdict]} are {verdict}" for verdict in (CONFIRMED, IN_PART, NOT_SEEN) if counts[verdict]]
+    return f"Of {len(findings)} claims, {' and '.join(each)}"
+
+
+def _paragraph(claim: Claim, finding: Finding) -> str:
     return f"**{claim.text}** {finding.verdict.capitalize()}: {finding.evidence}. Shown by {finding.command}.\n"
 
 
