@@ -36,7 +36,7 @@ demo: $(READY)
 
 results: $(READY)
 	$(BIN)/python results/everything.py
-	ln -sf ../../results/README.md docs/results/all.md  # one file, which is in the documentation, too
+	ln -sf ../../results/tables.md docs/results/all.md  # one file, which is in the documentation, too
 	cp report/figures/corruptions-resnet20.svg docs/assets/builtin.svg
 
 test: $(READY)

@@ -25,7 +25,7 @@ class Block(NamedTuple):
 def blocks(page: Path, *kinds: str) -> list[Block]:
     """Return the blocks of these languages, in the order of the page."""
     text = page.read_text()
-    all_need = "hours of computing" if page.is_symlink() else ""  # results/README.md, which is made from rows
+    all_need = "hours of computing" if page.is_symlink() else ""  # results/tables.md, which is made from rows
     found_blocks = []
     for found in _BLOCK.finditer(text):
         if found["kind"] in kinds:

@@ -80,6 +80,14 @@ def test_the_page_on_theory_shows_what_the_command_prints():
     assert CliRunner().invoke(app, shlex.split(command)[1:]).output == text.code
 
 
+def test_the_page_on_claims_names_commands_that_there_are():
+    page = ROOT / "docs" / "claims.md"
+    named = set(re.findall(r"`covshift (.+?)`", page.read_text()))
+    assert len(named) > 20
+    for command in sorted(named):
+        check(shlex.split(command), f"{page.name}: {command}")
+
+
 def test_the_readme_is_short():
     assert len((ROOT / "README.md").read_text().splitlines()) < 140
 

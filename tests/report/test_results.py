@@ -43,10 +43,21 @@ def errors_in(text: str) -> list[list[str]]:
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
 
 
-@pytest.mark.skipif(not (RESULTS / "README.md").exists(), reason="there are no results yet")
-@pytest.mark.parametrize("page", [RESULTS / "README.md", RESULTS.parent / "docs" / "results" / "all.md"])
+@pytest.mark.skipif(not (RESULTS / "tables.md").exists(), reason="there are no results yet")
+@pytest.mark.parametrize("page", [RESULTS / "tables.md", RESULTS.parent / "docs" / "results" / "all.md"])
 def test_what_is_written_is_what_the_rows_say(page):
     assert page.read_text() == written_readme([RESULTS]), "make results writes it again"
+
+
+def test_the_first_page_names_every_stored_run_and_no_other():
+    text = (RESULTS / "README.md").read_text()
+    linked = set(re.findall(r"\]\(([^)]+)\)", text))
+    assert {folder.name for folder in run_folders(RESULTS)} <= linked
+    for link in linked:
+        path, _, anchor = link.partition("#")
+        assert (RESULTS / path).exists(), link
+        heads = re.findall(r"^#+ (.+)$", (RESULTS / path).read_text(), re.MULTILINE) if anchor else []
+        assert not anchor or anchor in {head.lower().replace(" ", "-") for head in heads}, link
 
 
 def test_the_page_on_claims_is_what_the_rows_say():

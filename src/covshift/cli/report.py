@@ -40,7 +40,7 @@ def command(
 
     covshift report runs/r18 --measure 1000
 
-    covshift report results/ --readme results/README.md
+    covshift report results/ --readme results/tables.md
     """
     from covshift.report import build
 
