@@ -2,7 +2,7 @@
 
 import ctypes
 
-_TRIM_THRESHOLD, _TOP_PAD, _MMAP_MAX = -1, -2, -4  # of glibc's mallopt
+_TRIM_THRESHOLD, _TOP_PAD, _MMAP_MAX, _ARENA_MAX = -1, -2, -4, -8  # of glibc's mallopt
 _MOST = 2**31 - 1
 _AHEAD = 64 * 2**20
 
@@ -20,7 +20,8 @@ def keep_freed_memory() -> bool:
 
     Otherwise glibc returns the memory of large tensors to the system and gets it back zeroed, page by page, for the
     next layer: networks on a CPU spend up to half of their time on that. Tensors above 32 MiB would otherwise always be
-    mapped apart from the rest, which cannot be kept.
+    mapped apart from the rest, which cannot be kept; so would those above 64 MiB in threads with memory of their own,
+    which is why all threads share one.
 
     Returns:
         Whether the C library supports this.
@@ -29,5 +30,5 @@ def keep_freed_memory() -> bool:
         mallopt = ctypes.CDLL(None).mallopt
     except (OSError, TypeError, AttributeError):  # not glibc
         return False
-    settings = {_TRIM_THRESHOLD: _MOST, _TOP_PAD: _AHEAD, _MMAP_MAX: 0}
+    settings = {_TRIM_THRESHOLD: _MOST, _TOP_PAD: _AHEAD, _MMAP_MAX: 0, _ARENA_MAX: 1}
     return all(mallopt(name, value) == 1 for name, value in settings.items())
