@@ -179,13 +179,20 @@ class Coupled(Crops):
         return self.inner(x - x.mean(0))
 
 
-@pytest.mark.parametrize("network", [Crops, Coupled])
+class Leading(Crops):
+    """The first image of a batch changes the others."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.inner(x - x[:1])
+
+
+@pytest.mark.parametrize("network", [Crops, Coupled, Leading])
 def test_cameras_do_not_share_a_pass_where_images_do_not_keep_apart(network):
     model = randomise(network(), dtype=torch.float32)
     source = Source.measure(model, clean(), progress=False)
     (alone,), (other,) = frames(0, 1), frames(3, 1)
     with Fleet(model, Stream(prior=4), source=source) as fleet:
-        assert fleet.answer({"gate": alone})["gate"].isfinite().all()  # a single image has nothing to mix with
+        assert fleet.answer({"gate": torch.cat([alone, other])})["gate"].isfinite().all()  # a camera is its own company
         before = fleet["gate"].state.images
         for _ in range(2):
             with pytest.raises(CovshiftError, match="depends on the other images of its batch"):
@@ -202,6 +209,32 @@ def test_several_rows_for_an_image_are_its_own():
         pairs = zip(frames(0, 5), frames(3, 5), strict=True)
         shared = torch.cat([fleet.answer({"gate": one, "hall": other})["gate"] for one, other in pairs])
     assert torch.allclose(shared, alone, rtol=1e-4, atol=1e-5)
+
+
+def test_a_pass_that_cannot_begin_leaves_the_fleet_as_it_was():
+    with Fleet(tiny(dtype=torch.float32), Stream(prior=4)) as fleet:
+        (one,) = frames(0, 1)
+        with pytest.raises(RuntimeError):
+            fleet.answer({"gate": one.expand(10**11, *one.shape[1:])})  # more than any memory holds
+        assert fleet.answer({"gate": one})["gate"].isfinite().all()
+
+
+def test_what_a_frozen_camera_meets_is_not_remembered():
+    model = randomise(groupnorm(), dtype=torch.float32)
+    source, later = Source.measure(model, clean(), progress=False), images(30, seed=5, dtype=torch.float32)
+    other = randomise(groupnorm(), dtype=torch.float32)
+    with (
+        Fleet(model, Live(memory=20), source=source) as fleet,
+        Fleet(other, Live(memory=20), source=source) as untouched,
+    ):
+        for each in (fleet, untouched):
+            for frame in later.split(3):
+                each.answer({"gate": frame})
+        fleet["gate"].frozen = True
+        fleet.answer({"gate": images(16, seed=6, dtype=torch.float32) * 4 + 3})
+        fleet["gate"].frozen = False
+        after = [each.answer({"gate": later[:1]})["gate"] for each in (fleet, untouched)]
+    assert torch.equal(*after)
 
 
 def test_nan_of_one_camera_touches_no_other():

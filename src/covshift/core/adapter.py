@@ -137,6 +137,7 @@ class Adapter:
         if len(self._passes) > depth:  # passes that Ctrl-C has ended
             del self._passes[depth:]
             self._rewind()
+        self._memory.derived.clear()  # of a pass that failed
         self._passes.append(Pass(self._memory, sys.exc_info()[1], alone, self._fused.begin([self._memory])))
         if not self._handles:  # removed while this thread was waiting
             self._leave()

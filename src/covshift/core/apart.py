@@ -17,7 +17,8 @@ def check_apart(model: nn.Module, places: Sequence[Place], images: Tensor) -> No
     """Raise a `CovshiftError` unless the rows of activations belong to one image after the other.
 
     Crops that lie side by side in a batch, or layers that normalise a batch by itself, would mix cameras in silence.
-    So noise is shown twice, next to two other pictures of noise: what it makes at each place has to be the same.
+    So noise is shown twice, next to two other pictures of noise, once as the first image and once as the second: what
+    it makes at each place has to be the same.
 
     Args:
         model: the model, whose hooks leave activations as they are.
@@ -25,22 +26,29 @@ def check_apart(model: nn.Module, places: Sequence[Place], images: Tensor) -> No
         images: a batch like the ones that will come.
     """
     noise = torch.Generator().manual_seed(0)
-    first, second, third = (torch.randn(images[:1].shape, generator=noise).to(images) for _ in range(3))
-    before, after = (_first_halves(model, places, torch.cat([first, other])) for other in (second, third))
-    for name, half in before.items():
-        if name not in after or (after[name] - half).norm() > _SAME * half.norm():
+    one, *others = (torch.rand(images[:1].shape, generator=noise).to(images) for _ in range(3))
+    for half in range(2):
+        before, after = (
+            _halves(model, places, torch.cat([one, other] if half == 0 else [other, one]), half) for other in others
+        )
+        different = [name for name in before if name not in after or not _are_same(before[name], after[name])]
+        if different:
             raise CovshiftError(
-                f"at {name} what the model makes of an image depends on the other images of its batch, or does not lie "
-                "in one run of rows, so that cameras cannot share a forward pass; adapt each camera by itself"
+                f"at {different[0]} what the model makes of an image depends on the other images of its batch, or does "
+                "not lie in one run of rows, so that cameras cannot share a forward pass; adapt each camera by itself"
             )
 
 
-def _first_halves(model: nn.Module, places: Sequence[Place], pair: Tensor) -> dict[str, Tensor]:
-    """Return the first half of the rows that pass each place, and of the answers, by what they are called."""
+def _are_same(before: Tensor, after: Tensor) -> bool:
+    return before.shape == after.shape and bool((after - before).norm() <= _SAME * before.norm())
+
+
+def _halves(model: nn.Module, places: Sequence[Place], pair: Tensor, which: int) -> dict[str, Tensor]:
+    """Return the first or second half of the rows that pass each place, and of the answers, by what they are called."""
     halves: dict[str, Tensor] = {}
 
     def keep(name: str, x: Tensor) -> None:
-        halves[name] = x[: len(x) // 2].detach().float().clone()
+        halves[name] = x.tensor_split(2)[which].detach().float().clone()
 
     handles = [
         handle

@@ -100,13 +100,15 @@ class Lane:
             The logits of each camera, or what was wrong with its images.
         """
         memories = [camera.memory for camera in cameras]  # each may be replaced meanwhile, by a reset
+        for memory in memories:
+            memory.derived.clear()  # of a pass that failed, or of a camera that is frozen
         self._pass = fused = self._fused.begin(memories)
         self._turns = [_Turn(*each, fused) for each in zip(cameras, memories, range(len(cameras)), strict=True)]
         self._sizes = tuple([len(images) for images in batches])
         self._meter, self.thread = Meter(), threading.get_ident()
-        images = torch.cat(list(batches))
         try:
-            if not self._apart and len(images) > 1:
+            images = torch.cat(list(batches))
+            if not self._apart and len(batches) > 1:
                 self._check_apart(images)
             parts = self._split(logits_of(call_model(self._model, images)))
             return self._settle(parts)

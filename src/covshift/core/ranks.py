@@ -18,6 +18,11 @@ def has_ranks() -> bool:
     return dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
 
 
+def number_of_ranks() -> int:
+    """Return the number of ranks that this process is one of; 1 without ranks."""
+    return dist.get_world_size() if has_ranks() else 1
+
+
 def over_ranks(moments: Moments) -> Moments:
     """Return the moments over all ranks; without ranks, the moments themselves."""
     if not has_ranks():

@@ -178,7 +178,11 @@ def judge(
         or (surer and gain.possible and not contradicted)
     )
     words = f"{_in_words(gain)}{', and answers get surer' if surer else ''}{_predicted(forecast, clean)}"
-    words += ", which is more reliable" if promised and not unclear and not gain.is_sure() else ""
+    words += (
+        "; this prediction is more reliable than what the models believe"
+        if promised and not unclear and not gain.is_sure()
+        else ""
+    )
     reason = f"adapting changes {changed:.1%} of the answers, and {words}"
     right = (promised and not unclear) or _is_right(gain, believed, None if in_part else reliable, high)
     if changed >= _CHANGED and right:

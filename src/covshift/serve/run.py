@@ -12,7 +12,6 @@ from fastapi import FastAPI
 
 from covshift.serve.backend import Backend
 from covshift.serve.connections import MOST, Connection, allow_connections
-from covshift.support.allocator import keep_freed_memory
 from covshift.support.errors import CovshiftError
 
 _SWITCH = 2e-5  # seconds that a thread keeps the interpreter while another one waits for it
@@ -55,7 +54,6 @@ def serve(
         announce: called with the address of the server before it starts.
     """
     service: Backend = app.state.service
-    keep_freed_memory()
     allow_connections()
     # The thread of the model needs the interpreter for moments only, and would wait this long for each of them.
     sys.setswitchinterval(_SWITCH)
@@ -89,5 +87,7 @@ def _bind(host: str, port: int) -> socket.socket:
         listener.bind((host, port))
     except OSError as error:
         listener.close()
-        raise CovshiftError(f"cannot listen on {host}, port {port}: {error.strerror}; choose another one") from error
+        raise CovshiftError(
+            f"cannot listen on {host}, port {port}: {error.strerror}; choose another address or port"
+        ) from error
     return listener

@@ -10,7 +10,7 @@ from covshift.core.policies import Memory
 CHANGE = 4.0
 """How many times chance images must differ from those remembered to be taken for those of a new domain."""
 
-_TIMES = 2  # the change of one that is noticed after the pass: a batch of one class differs from those before it, too
+_TIMES = 2  # as much as after a pass, since a batch of one class differs from those before it without a change, too
 
 _PLACES = 3  # of the first ones, before a change is believed: a single one may be of a few channels
 
@@ -20,8 +20,6 @@ _NAME = "arrival"
 def meet(memory: Memory, path: str, surprise: float) -> None:
     """Note how far the images of this pass are from those remembered at a place, where 1 is what is expected."""
     surprises: dict[str, float] = memory.derived.setdefault(_NAME, {})
-    if path in surprises and path == next(iter(surprises)):
-        surprises.clear()  # those of a pass that did not end
     if path in surprises or len(surprises) < FIRST:
         surprises[path] = surprise
 

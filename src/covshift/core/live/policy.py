@@ -21,6 +21,7 @@ from covshift.core.live.spreads import Spreads
 from covshift.core.moments import Moments, add_batch, fading, widen
 from covshift.core.places import Place
 from covshift.core.policies import Memory, Numbers, Policy, Rows
+from covshift.core.ranks import number_of_ranks
 from covshift.core.seen import Seen, images_in, joined, paths_of
 from covshift.core.source import Source
 from covshift.core.statistics import Statistics, check_prior
@@ -173,6 +174,7 @@ class Live(Policy):
 
     def _share(self, remembered: float, images: int) -> float:
         """Return the share of the images of a pass in what is remembered after it."""
+        images *= number_of_ranks() if self.sync else 1  # what is remembered is of all ranks
         kept, each = fading(images, self.decay)
         new = each * images
         return new / (remembered * kept + new) if images else 0.0

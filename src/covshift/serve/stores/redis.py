@@ -119,5 +119,5 @@ def _reported() -> Iterator[None]:
     try:
         yield
     except (redis.RedisError, OSError, ValueError) as error:
-        problem = str(error).rstrip(".")
+        problem = str(error).rstrip(".") or type(error).__name__
         raise StoreError(f"Redis cannot be used: {problem}; check that it runs, and its address") from error

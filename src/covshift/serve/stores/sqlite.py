@@ -52,7 +52,8 @@ class SqliteStore:
     def _keep_others_out(self, path: Path) -> None:
         """Refuse a file in which another process keeps cameras of the same model: each would overwrite the other's."""
         number = zlib.crc32(self._scope.encode()) >> 2
-        lock = locks(path.with_name(f"{path.name}-lock"))
+        file = path.resolve()  # by whatever name it was given
+        lock = locks(file.with_name(f"{file.name}-lock"))
         if not self._kept.enter_context(lock.hold(number, wait=False)):
             raise CovshiftError(
                 f"expected a file for the cameras of one server, got {path}, where another server of this model keeps "

@@ -1,5 +1,6 @@
 """`observe`: the answers of the plain and the adapted model to unlabelled images, and how far statistics have moved."""
 
+import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Literal, NamedTuple
@@ -87,14 +88,16 @@ def observe(
             takes half a pass more; None not to.
     """
     sums, answers = [], []
+    seen: set[bytes] = set()
     with torch.inference_mode():
         for batch in batches:
             sums.append(_sums(batch))
+            seen.update(map(_digest, _images_of(batch)))
             answers.append(check_logits(call_model(model, batch)).float())
     if sum(map(len, answers)) < 2 or all(bool((each == answers[0][0]).all()) for each in answers):
         raise _same()
     again = partial(_once_more, batches, sums)
-    plain, conditional, different = torch.cat(answers), None, len(torch.cat(sums).unique())
+    plain, conditional, different = torch.cat(answers), None, len(seen)
     if source is None and not any(map(holds_statistics, model.modules())):
         return Observation(plain, plain, Distance({}), different=different)
     origin = Statistics.of(model) if source is None else source.statistics
@@ -171,10 +174,11 @@ def check_takes_pixels(model: nn.Module, images: Images) -> None:
     try:
         with torch.inference_mode():
             call_model(model, few)
-    except (RuntimeError, TypeError) as error:
+    except (RuntimeError, TypeError, ValueError) as error:
+        problem = str(error).partition("\n")[0]
         raise CovshiftError(
             "the model cannot take uint8 images as they are; say preprocess=, a covshift.Preprocess or a function that "
-            "makes its input of them, or give what open_model returned"
+            f"makes its input of them, or give what open_model returned ({problem})"
         ) from error
 
 
@@ -205,13 +209,24 @@ def check_logits(output: Any) -> Tensor:
     return logits.cpu()
 
 
-def _sums(batch: Any) -> Tensor:
-    """Return a number for each image of a batch, to recognise it by."""
+def _images_of(batch: Any) -> Tensor:
     images = next(iter(batch.values()), None) if isinstance(batch, Mapping) else batch
     images = images[0] if isinstance(images, tuple | list) and images else images
     if not isinstance(images, Tensor) or images.ndim < 2:
         raise CovshiftError(f"expected a loader of batches of images as tensors, got {type(images).__name__}")
-    return images.flatten(1).float().sum(1).nan_to_num().cpu()
+    return images
+
+
+def _sums(batch: Any) -> Tensor:
+    """Return a number for each image of a batch, by which a batch that comes again is recognised."""
+    return _images_of(batch).flatten(1).float().sum(1).nan_to_num().cpu()
+
+
+def _digest(image: Tensor) -> bytes:
+    """Return what no other image has: two that differ may well have the same sum."""
+    return hashlib.blake2b(
+        image.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes(), digest_size=16
+    ).digest()
 
 
 def _same() -> CovshiftError:

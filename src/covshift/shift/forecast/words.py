@@ -5,6 +5,7 @@ from typing import Any
 
 from covshift.shift.distance import Distance
 from covshift.shift.forecast.forecast import ClassMix, Forecast, Prediction
+from covshift.support.errors import printable
 
 _NAMED = 12  # images to label that are named in text
 
@@ -81,7 +82,7 @@ def _advice(forecast: Forecast, names: Sequence[str]) -> str:
         return f"adapt to these images; {advice.reason}"
     if advice.action == "nothing":
         return f"leave the model as it is; {advice.reason}"
-    first = ", ".join(_to_label(forecast, names)[:_NAMED])
+    first = ", ".join(map(printable, _to_label(forecast, names)[:_NAMED]))
     more = ", ..." if len(advice.label) > _NAMED else ""
     reason = "" if advice.reason == forecast.why else f"; {advice.reason}"
     return f"label {len(advice.label)} of the {forecast.images} images: {first}{more}{reason}"
