@@ -4,9 +4,14 @@ import pytest
 import torch
 
 from covshift.core.classes import Classes, Slopes
+from covshift.core.live.belief import belief
 from covshift.core.live.order import Order
 from covshift.core.live.outlook import Outlook
+from covshift.core.moments import Moments
+from covshift.core.policies import Memory
 from covshift.core.reading import Reader
+from covshift.core.source import Source
+from covshift.core.statistics import Statistics
 
 DIRECTIONS, CHANNELS = 3, 7
 
@@ -68,3 +73,55 @@ def test_after_a_change_the_last_answers_do_not_say_what_comes():
     steady = Order(classes.centre, classes.centre, images=40.0, along=1.0, across=1.0, batches=5)
     assert Outlook.of(steady, classes, 16, 0.1).doubt < 0.2
     assert Outlook.of(steady.anew(), classes, 16, 1.0).doubt == 1
+
+
+def remembering(
+    directions: int = 4, off: float = 0.0, images: float = 1e9, batches: float = 50, places: int = 12
+) -> tuple[Memory, Order, Classes]:
+    """What is remembered of a stream of the first of four classes, and lies off that class by `off` deviations."""
+    embedding = torch.eye(4).double()[:, :directions]
+    effects = numbers(directions, CHANNELS)
+    # The last place but one tells most.
+    scales = {f"place {i}": 2.0 if i == places - 2 else 0.1 for i in range(places)}
+    slopes = {path: Slopes(scale * effects, effects, torch.ones(CHANNELS).double()) for path, scale in scales.items()}
+    classes = Classes(embedding, embedding.mean(0), slopes)
+    clean = Moments(1e9, 1e9, torch.zeros(CHANNELS).double(), torch.ones(CHANNELS).double())
+    source = Source(Statistics(dict.fromkeys(slopes, clean), ""), {}, "", measured=True, classes=classes)
+    mix = classes.apart[0]
+    seen = {path: Moments(images, images, mix @ each.mean + off, clean.var) for path, each in slopes.items()}
+    order = Order(mix, mix, images=images, along=1.0, across=1.0, batches=batches)
+    return Memory(seen, source=source), order, classes
+
+
+def test_answers_are_believed_the_less_the_more_is_left_over():
+    def believed(off: float) -> float:
+        memory, order, classes = remembering(off=off)
+        return belief(memory, order, classes, share=0.0)
+
+    classes = remembering()[2]
+    effects = classes.apart @ classes.slopes["place 10"].mean  # of a class, where noise is 1 in each channel
+    half = (0.05 * float(effects.square().sum(0).mean()) / 4) ** 0.5
+    assert believed(0.0) == pytest.approx(1)
+    assert believed(half) == pytest.approx(1 / 2)
+    assert believed(3 * half) < 0.02
+
+
+@pytest.mark.parametrize(
+    "told",
+    [{"directions": 3}, {"batches": 3}, {"images": 2.0}, {"places": 10}],
+    ids=["classes that share directions", "the start", "few images, which lie off by chance", "first places only"],
+)
+def test_answers_are_believed_where_what_is_left_over_says_nothing(told):
+    memory, order, classes = remembering(off=0.7, **told)
+    assert belief(memory, order, classes, share=0.0) == 1
+
+
+def test_the_more_classes_of_the_last_images_are_unknown_the_less_do_they_say():
+    memory, order, classes = remembering(off=0.7)
+    assert belief(memory, order, classes, share=0.0) < belief(memory, order._replace(along=0.0), classes, share=0.3)
+
+
+def test_what_classes_are_not_believed_to_do_counts_as_chance():
+    _, order, classes = remembering()
+    sure, unsure = (Outlook.of(order, classes, 1, 0.1, believed) for believed in (1.0, 0.25))
+    torch.testing.assert_close(unsure.offset, sure.offset / 4)

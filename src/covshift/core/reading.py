@@ -37,6 +37,11 @@ class Reader(NamedTuple):
         strength, turn = torch.linalg.eigh(effects / noise @ effects.mT)
         return cls(turn.mT @ effects, noise, strength.clamp(min=0), (deviations @ turn).mT)
 
+    @property
+    def mean_strength(self) -> float:
+        """How much classes do to the mean of an image, in the mean over channels, where 1 is what chance does."""
+        return float(self.strength.sum()) / len(self.noise)
+
     def read(self, difference: Tensor, spread: float, chance: float) -> Tensor:
         """Return the embedding that a difference of means shows; the less, the larger that is than classes make it.
 
@@ -51,7 +56,7 @@ class Reader(NamedTuple):
 
     def surprise(self, difference: Tensor, spread: float, chance: float) -> float:
         """Return how large a difference is, given as for `read`; 1 is what chance and classes make it in the mean."""
-        expected = chance + spread * float(self.strength.sum()) / len(self.noise)
+        expected = chance + spread * self.mean_strength
         return float((difference.square() / self.noise).mean()) / expected
 
     def unknown(self, scale: Tensor, spread: float, chance: float) -> float:

@@ -19,7 +19,8 @@ FADES = 0.9
 """How much of what is known of the order is kept from batch to batch."""
 
 _LEAST_DOUBT = 1 / 8  # of what classes do: never taken to be known better from the last images
-_SURE = 3  # batches before the order is believed
+SURE = 3
+"""Number of batches before the order is believed."""
 
 
 class Order(NamedTuple):
@@ -68,7 +69,7 @@ class Order(NamedTuple):
     @property
     def doubt(self) -> float:
         """The share of what classes do that is not known of the next batch."""
-        return max(1 - self.likeness**2, _LEAST_DOUBT) if self.batches > _SURE else 1.0
+        return max(1 - self.likeness**2, _LEAST_DOUBT) if self.batches > SURE else 1.0
 
     def after(self, located: Tensor, images: float, share: float) -> "Order":
         """Return the order after one more batch."""

@@ -27,6 +27,7 @@ class Outlook(NamedTuple):
         coming: that of the images at hand.
         share: the share of these in what is remembered after them.
         doubt: the share of what classes do that is not known of them.
+        belief: how far the answers by which they are known are believed.
         spread: how far their mean embedding may be from that, in variances of the classes; 0 if it is not to be read.
         chance: the variance by chance of how their mean differs, in variances of the mean of one image.
         settled: whether enough is remembered to notice a change of domain.
@@ -36,13 +37,14 @@ class Outlook(NamedTuple):
     coming: Tensor
     share: float
     doubt: float
+    belief: float
     spread: float
     chance: float
     settled: bool
 
     @classmethod
-    def of(cls, order: Order, classes: Classes, images: int, share: float) -> "Outlook":
-        """Return the outlook on so many images, given what the stream has shown of its order."""
+    def of(cls, order: Order, classes: Classes, images: int, share: float, belief: float = 1.0) -> "Outlook":
+        """Return the outlook on so many images, given what the stream has shown, and how far that is believed."""
         spread = chance = 0.0
         doubt = order.doubt
         # Where classes share directions, these are also directions of what a shift does.
@@ -53,7 +55,8 @@ class Outlook(NamedTuple):
                 of_one_class = float(classes.covariance.trace())
                 spread = min(1.0, max(1 / images, order.length / of_one_class)) * doubt
                 chance = 1 / images + _SETTLING / order.images
-        return cls(order.mix, order.expected, share, doubt, spread, chance, order.images > 2 * RECENT)
+        mix, expected = order.mix * belief, order.expected * belief
+        return cls(mix, expected, share, doubt, belief, spread, chance, order.images > 2 * RECENT)
 
     @property
     def offset(self) -> Tensor:

@@ -14,6 +14,7 @@ from covshift.core.classes import Classes, without_classes
 from covshift.core.health import Health, judge
 from covshift.core.live.answers import BETWEEN, Answer, repetition, shares_of, whole_answers
 from covshift.core.live.arrival import CHANGE, has_changed, meet
+from covshift.core.live.belief import belief
 from covshift.core.live.order import RECENT, Order, Recent, first_places, means_without, surprise, whole_order
 from covshift.core.live.orders import First, Orders, locate_all
 from covshift.core.live.outlook import Outlook
@@ -29,6 +30,7 @@ from covshift.core.toward import toward_training
 from covshift.support.checks import check_flags
 from covshift.support.errors import CovshiftError, is_number
 
+_NOT_BELIEVED = "; the classes that the model names do not fit what it sees, so they count as unknown"
 _NO_SOURCE = "; without a source it cannot tell classes from a shift, and follows less: measure one with Source.measure"
 
 
@@ -151,7 +153,8 @@ class Live(Policy):
                     unread = classes.readers[place.path].unknown(place.scale, outlook.spread, outlook.chance)
                     row[i] = unread * factor[i]
         shares = np.array([[each.share] for each in outlooks])
-        return weight, DOUBT * known * few + unsure * shares**2, none
+        in_vain = DOUBT * (spread - known) * np.array([[(1 - each.belief) ** 2] for each in outlooks])
+        return weight, DOUBT * known * few + unsure * shares**2 + np.maximum(in_vain, 0.0), none
 
     def _outlook(self, memory: Memory, now: int) -> Outlook:
         """Return what is expected of the classes of a pass of so many images."""
@@ -160,7 +163,8 @@ class Live(Policy):
             classes = _classes_of(memory)
             assert classes is not None
             order = Order.of(memory.notes, classes)
-            memory.derived[name] = Outlook.of(order, classes, now, self._share(order.images, now))
+            share = self._share(order.images, now)
+            memory.derived[name] = Outlook.of(order, classes, now, share, belief(memory, order, classes, share))
         return memory.derived[name]  # type: ignore[no-any-return]
 
     def _anew(self, memory: Memory) -> Memory:
@@ -244,12 +248,13 @@ class Live(Policy):
         """Return what the adapter does at the moment, and why."""
         classes = _classes_of(memory)
         images = images_in(memory.seen)
-        shares = () if _is_measured(memory) else shares_of(memory.notes)
+        shares, more = () if _is_measured(memory) else shares_of(memory.notes), ""
         if classes is not None and memory.seen and classes.separate:
             mix = Order.of(memory.notes, classes).mix + classes.centre
             shares = tuple((mix @ classes.embedding.mT).tolist())
+            more = _NOT_BELIEVED if self._outlook(memory, 1).belief < 1 / 2 else ""
         found = judge(images, trust, shift, classes=shares, reset="order" in memory.notes and not memory.seen)
-        return found if _is_measured(memory) else replace(found, why=found.why + _NO_SOURCE)
+        return replace(found, why=found.why + (more if _is_measured(memory) else _NO_SOURCE))
 
 
 def _batch(before: Moments | None, after: Moments, share: float) -> Moments:

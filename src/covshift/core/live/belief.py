@@ -1,0 +1,51 @@
+"""How far the answers of a stream are believed.
+
+Where adaptation cannot undo a shift, a model may call most images one of a few classes. If it were believed, what these
+classes look like would count as no shift, the corrected images would look more like them, and the answers become surer
+still. It shows in what is left over: the activations then lie far from those of clean images of the classes named.
+"""
+
+from covshift.core.auto import DOUBT
+from covshift.core.classes import Classes
+from covshift.core.live.order import FIRST, SURE, Order
+from covshift.core.moments import widen
+from covshift.core.policies import Memory
+
+_LEFT = 0.05
+"""What is left over, as a part of what classes do, where the answers are believed by half."""
+
+
+def belief(memory: Memory, order: Order, classes: Classes, share: float) -> float:
+    """Return how far the answers to the remembered images are believed, from 0 to 1.
+
+    Args:
+        memory: what is remembered.
+        order: what it holds of the order of the stream.
+        classes: what classes do.
+        share: the share of the last images in what is remembered.
+    """
+    source = memory.source
+    if source is None or not classes.separate or order.batches <= SURE:
+        return 1.0
+    path = _telling(memory, classes)
+    if path is None or not (of_classes := classes.readers[path].mean_strength):
+        return 1.0
+    reader, clean = classes.readers[path], (source.clean or source.statistics)[path]
+    left = widen(memory.seen[path].mean) - widen(clean.mean) - order.mix @ classes.slopes[path].mean
+    chance = DOUBT * (1 / order.images + 1 / source.statistics.images) + of_classes * order.doubt * share**2
+    over = max(0.0, float((left.square() / reader.noise).mean()) - chance)
+    return 1 / (1 + (over / (_LEFT * of_classes)) ** 2)
+
+
+def _telling(memory: Memory, classes: Classes) -> str | None:
+    """Return the place where classes do most, by what they do not explain; None if there are only first places.
+
+    What the first places see is the shift itself, which was not corrected before them: it says nothing of the answers.
+    """
+    assert memory.source is not None
+    derived, name = memory.source.derived, ("telling", *memory.seen)
+    if name not in derived:
+        later = [path for path in memory.seen if path in classes.slopes][FIRST:]
+        derived[name] = max(later, key=lambda path: classes.readers[path].mean_strength, default=None)
+    found: str | None = derived[name]
+    return found
