@@ -394,7 +394,9 @@ def test_repeats_make_no_repair():
     adapted = 4 * ALL
     adapted[:4] = torch.tensor([9.0, 9.0, 4.0, 3.0])[:, None] * torch.eye(10)[5:9]
     once = seen(4 * ALL, adapted)
-    often = Observation(*(each.repeat(9, 1) for each in once[0][:2]), Distance({"layer": 0.5}), firsts=torch.arange(100))
+    often = Observation(
+        *(each.repeat(9, 1) for each in once[0][:2]), Distance({"layer": 0.5}), firsts=torch.arange(100)
+    )
     verdict = repairs.judge(*once)
     assert verdict.word == "nothing to repair"
     assert repairs.judge(often, once[1].repeat(9, 1)) == verdict

@@ -92,7 +92,8 @@ def observe(
         classes: a source that knows what classes do, to also adapt the module past the classes of the images, which
             takes half a pass more; None not to.
     """
-    sums, answers = [], []
+    sums: list[Tensor] = []
+    answers: list[Tensor] = []
     seen: dict[bytes, int] = {}
     with torch.inference_mode():
         for batch in batches:
