@@ -389,6 +389,23 @@ def test_chance_makes_no_repair():
     assert repairs.judge(*seen(plain, adapted)).word == "repair"
 
 
+def test_repeats_make_no_repair():
+    """What speaks for nothing on 100 images speaks for nothing where each of them is shown nine times."""
+    adapted = 4 * ALL
+    adapted[:4] = torch.tensor([9.0, 9.0, 4.0, 3.0])[:, None] * torch.eye(10)[5:9]
+    once = seen(4 * ALL, adapted)
+    often = Observation(
+        *(each.repeat(9, 1) for each in once[0][:2]), Distance({"layer": 0.5}), firsts=torch.arange(100)
+    )
+    verdict = repairs.judge(*once)
+    assert verdict.word == "nothing to repair"
+    assert repairs.judge(often, once[1].repeat(9, 1)) == verdict
+    assert repairs.judge(often._replace(firsts=None), once[1].repeat(9, 1)).word == "repair"
+    few = often._replace(firsts=torch.arange(20))
+    with pytest.raises(CovshiftError, match="at least 32 different images to take statistics of, got 20 among 900"):
+        repairs.judge(few, often.adapted)
+
+
 def test_even_answers_that_get_surer_are_repaired():
     """Where the models disagree both are as sure; where they agree, one of them is surer."""
     for change, word in ((1.5, "repair"), (0.7, "nothing to repair")):

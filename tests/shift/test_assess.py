@@ -101,7 +101,7 @@ def test_images_to_label_have_the_names_of_their_files(run, tmp_path):
 def test_what_cannot_be_told_is_an_alarm(run):
     given = ("--source", "npz:some.npz", "--predictor", "kept")
     first = run(*given)
-    assert first.stdout.startswith("cannot tell the error: 20 images are too few")
+    assert first.stdout.startswith("cannot tell the error: there are only 20 images; at least 32 are needed")
     assert "advice: label 20 of the 20 images: " in first.stdout
     assert "(clean images " in first.stdout
     told = json.loads(run(*given, "--json").stdout)

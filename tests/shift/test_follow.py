@@ -68,7 +68,7 @@ def test_a_stream_of_something_else_cannot_be_told(predictor, source):
 def test_the_beginning_of_a_stream_cannot_be_told(predictor, source):
     images, labels = digits()
     forecast, *_ = stream(predictor, source, images[900:920], labels[900:920])
-    assert forecast.why == "20 images are too few, 32 the least"
+    assert forecast.why == "there are only 20 images; at least 32 are needed"
 
 
 def test_other_places_cannot_be_told(predictor):

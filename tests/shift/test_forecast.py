@@ -75,16 +75,29 @@ def test_a_model_that_cannot_take_pixels_needs_its_preprocessing(trained, predic
 
 
 def test_few_images_cannot_be_told(predictor):
-    assert predictor.predict(digits()[0][:20]).why == "20 images are too few, 32 the least"
+    assert predictor.predict(digits()[0][:20]).why == "there are only 20 images; at least 32 are needed"
 
 
 def test_repeated_images_count_once(predictor):
     """A camera that stands still shows few images many times, which say no more than these few."""
     few = digits()[0][900:920]
-    assert predictor.predict(few.repeat(20, 1, 1, 1)).why == "20 different images are too few, 32 the least"
+    unsure = predictor.predict(few.repeat(20, 1, 1, 1))
+    assert unsure.why.startswith("only 20 of the 400 images differ, the others being exact repeats; at least 32")
+    assert sorted(unsure.advice.label) == list(range(20)), "not an image twice"
     some = digits()[0][900:1000]
-    once, often = (predictor.predict(images).plain for images in (some, some.repeat(9, 1, 1, 1)))
-    assert often.high - often.low == pytest.approx(once.high - once.low, rel=0.05)
+    once, often = (predictor.predict(images) for images in (some, some.repeat(9, 1, 1, 1)))
+    assert often.plain.high - often.plain.low == pytest.approx(once.plain.high - once.plain.low, rel=0.05)
+    assert often.classes.skewed == once.classes.skewed
+    assert often.scale.chance.layers == pytest.approx(once.scale.chance.layers)
+
+
+def test_repeats_do_not_make_a_mix_of_classes_certain(predictor):
+    """7 of 10 classes among 40 images may be chance; among 1,000 they are not, unless these are 40 shown 25 times."""
+    answers = 50 * torch.eye(10)[torch.arange(1000) % 40 % 7]
+    seen = predictor.observe(Batches(digits()[0][900:940], prepare, 40))
+    many = seen._replace(plain=answers, adapted=answers, conditional=None, firsts=None)
+    assert predictor.predict_observed(many).classes.skewed
+    assert not predictor.predict_observed(many._replace(firsts=torch.arange(40))).classes.skewed
 
 
 def test_intervals_narrow_with_the_number_of_images(predictor):

@@ -11,7 +11,8 @@ from covshift.data import Data
 from covshift.data.orders import Order
 from covshift.data.video import Video
 from covshift.models.base import Model
-from covshift.repairs.verdict import FEWEST, check_enough
+from covshift.repairs.verdict import check_enough
+from covshift.shift.forecast.judgement import FEWEST
 from covshift.shift.forecast.observe import Batches
 from covshift.support.checks import check_dense, check_number
 from covshift.support.errors import CovshiftError

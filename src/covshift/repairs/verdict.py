@@ -8,15 +8,13 @@ import torch
 from torch import Tensor
 
 from covshift.shift.forecast.forecast import Forecast
+from covshift.shift.forecast.judgement import FEWEST
 from covshift.shift.forecast.observe import Observation
 from covshift.support.arrays import Array
 from covshift.support.checks import check_kind, check_number
 from covshift.support.errors import CovshiftError
 
 Word = Literal["repair", "nothing to repair", "cannot help"]
-
-FEWEST = 32
-"""Number of images below which their statistics are mostly chance."""
 
 _EVEN = 0.95
 """Part of the effective classes that chance leaves at least, from which answers are even."""
@@ -57,11 +55,20 @@ class Verdict(NamedTuple):
         return self.word == "repair"
 
 
-def check_enough(images: int) -> None:
-    """Raise a `CovshiftError` if there are too few images to take statistics of."""
-    if images < FEWEST:
+def check_enough(different: int, shown: int | None = None) -> None:
+    """Raise a `CovshiftError` if there are too few images to take statistics of.
+
+    Args:
+        different: the number of different images.
+        shown: the number with repeats; None where no repeats are known of.
+    """
+    if different < FEWEST:
+        which, repeats = "", ""
+        if shown is not None and different < shown:
+            which, repeats = "different ", f" among {shown}, the others being exact repeats"
         raise CovshiftError(
-            f"expected at least {FEWEST} images to take statistics of, got {images}; add more of the same kind"
+            f"expected at least {FEWEST} {which}images to take statistics of, got {different}{repeats}; add more of "
+            "the same kind"
         )
 
 
@@ -86,7 +93,7 @@ class Gain(NamedTuple):
         return self.fall >= -self.uncertainty
 
 
-def believed_gain(before: Tensor, after: Tensor) -> Gain:
+def believed_gain(before: Tensor, after: Tensor, repeats: float = 1.0) -> Gain:
     """Return by how much the error falls from one model to another, if both are believed alike.
 
     Each class is taken to be as likely as the two models think on average. What they agree on cancels out.
@@ -94,24 +101,25 @@ def believed_gain(before: Tensor, after: Tensor) -> Gain:
     Args:
         before: the logits of the one model.
         after: the logits of the other one, for the same images.
+        repeats: how often each different image was shown, which makes none of it more certain.
 
     >>> import torch
     >>> one, other = torch.tensor([[2.0, 0.0], [2.0, 0.0]]), torch.tensor([[9.0, 0.0], [0.0, 9.0]])
     >>> believed_gain(one, other).fall > 0 > believed_gain(other, one).fall
     True
     """
-    return _gain_by((before.double().softmax(1) + after.double().softmax(1)) / 2, before, after)
+    return _gain_by((before.double().softmax(1) + after.double().softmax(1)) / 2, before, after, repeats)
 
 
-def _gain_by(beliefs: Tensor, before: Tensor, after: Tensor) -> Gain:
+def _gain_by(beliefs: Tensor, before: Tensor, after: Tensor, repeats: float) -> Gain:
     """Return by how much the error falls from one model to another, by the chances of each class, [images, classes]."""
     old, new = (beliefs.gather(1, logits.argmax(1, keepdim=True)) for logits in (before, after))
-    return _mean_gain(new - old)
+    return _mean_gain(new - old, repeats)
 
 
-def _mean_gain(each: Tensor) -> Gain:
+def _mean_gain(each: Tensor, repeats: float) -> Gain:
     """Return the mean of the gains of each image, with its standard error."""
-    return Gain(each.mean().item(), each.std().item() / math.sqrt(len(each)))
+    return Gain(each.mean().item(), each.std().item() * math.sqrt(repeats / len(each)))
 
 
 def judge(
@@ -157,17 +165,17 @@ def judge(
     check_kind(usual, Tensor | None, "usual", "a tensor with the share of each class")
     if half.shape != seen.plain.shape or (usual is not None and usual.shape != half.shape[1:]):
         raise CovshiftError("expected half, and usual if given, for the images and classes of seen, got other shapes")
-    check_enough(len(half))
+    check_enough(images := seen.different, len(half))
     few = _is_skewed(forecast) is True
     classes, mix = effective_classes(half), torch.ones(half.shape[1]) if usual is None else usual
-    even = not few and classes >= _EVEN * _left_by_chance(len(half), mix)
-    further = believed_gain(half, seen.adapted)
+    even = not few and classes >= _EVEN * _left_by_chance(images, mix)
+    further = believed_gain(half, seen.adapted, seen.repeats)
     reliable = forecast if forecast is not None and forecast.sure else None
-    high = reliable is not None and reliable.plain.error > clean + max(_chance(clean, len(half)), _USUAL)
+    high = reliable is not None and reliable.plain.error > clean + max(_chance(clean, images), _USUAL)
     promised = reliable is not None and high and _is_skewed(reliable) is False and _predicted_fall(reliable) > _USUAL
     in_part = not (promised or (further.possible if even else further.is_sure(clearly=few)))
     after = half if in_part else seen.adapted
-    gain, changed = believed_gain(seen.plain, after), _changed(seen.plain, after)
+    gain, changed = believed_gain(seen.plain, after, seen.repeats), _changed(seen.plain, after)
     contradicted = _is_contradicted(seen, after)
     confused = even and classes >= _UNDONE * effective_classes(seen.plain)
     unclear = confused and contradicted and not has_statistics
@@ -226,7 +234,7 @@ def _predicted_fall(forecast: Forecast) -> float:
 def _is_surer(seen: Observation) -> bool:
     """Return whether the adapted model is surer of its answers by more than a standard error."""
     plain, adapted = (logits.double().softmax(1).amax(1) for logits in (seen.plain, seen.adapted))
-    return _mean_gain(adapted - plain).is_sure()
+    return _mean_gain(adapted - plain, seen.repeats).is_sure()
 
 
 def _is_contradicted(seen: Observation, after: Tensor) -> bool:
@@ -234,7 +242,7 @@ def _is_contradicted(seen: Observation, after: Tensor) -> bool:
     if seen.conditional is None:
         return False
     rows, logits = seen.conditional
-    gain = _gain_by(logits.double().softmax(1), seen.plain[rows], after[rows])
+    gain = _gain_by(logits.double().softmax(1), seen.plain[rows], after[rows], seen.repeats)
     return not gain.possible
 
 

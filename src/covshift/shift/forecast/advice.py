@@ -17,7 +17,7 @@ _SIGMAS = 1.96
 _FEWEST = 20
 
 
-def advise(plain: float, gain: Band, clean: float, chances: Tensor) -> Advice:
+def advise(plain: float, gain: Band, clean: float, chances: Tensor, firsts: Tensor) -> Advice:
     """Return what to do about images on which the errors are known well enough.
 
     Args:
@@ -25,6 +25,7 @@ def advise(plain: float, gain: Band, clean: float, chances: Tensor) -> Advice:
         gain: the predicted fall of the error by adapting.
         clean: the error on clean images.
         chances: the chance of each answer to be wrong.
+        firsts: the positions of the images that are not repeats of earlier ones.
     """
     if gain.low > WORTH:
         low, high = 100 * gain.low, 100 * gain.high
@@ -33,19 +34,20 @@ def advise(plain: float, gain: Band, clean: float, chances: Tensor) -> Advice:
         return Advice("nothing", f"the error is about that on clean images, {100 * clean:.1f} %")
     if gain.high < WORTH:
         return Advice("nothing", "adapting would not lower the error")
-    return label_some("whether adapting would lower the error is not certain", plain, chances)
+    return label_some("whether adapting would lower the error is not certain", plain, chances, firsts)
 
 
-def label_some(reason: str, error: float, chances: Tensor) -> Advice:
+def label_some(reason: str, error: float, chances: Tensor, firsts: Tensor) -> Advice:
     """Return the advice to label as many images as settle the error to 10 points, spread from sure to unsure ones.
 
     Args:
         reason: the sentence that says why.
         error: the error that is thought likely; 0.5 needs most labels.
         chances: the chance of each answer to be wrong.
+        firsts: the positions of the images that are not repeats of earlier ones.
     """
     wanted = math.ceil(error * (1 - error) * (_SIGMAS / _WITHIN) ** 2)
-    number = min(len(chances), max(_FEWEST, wanted))
-    ranks = ((torch.arange(number, dtype=torch.float64) + 0.5) * len(chances) / number).long()
-    chosen = torch.argsort(chances, stable=True)[ranks]
+    number = min(len(firsts), max(_FEWEST, wanted))
+    ranks = ((torch.arange(number, dtype=torch.float64) + 0.5) * len(firsts) / number).long()
+    chosen = firsts[torch.argsort(chances[firsts], stable=True)[ranks]]
     return Advice("label", reason, tuple(chosen.tolist()))

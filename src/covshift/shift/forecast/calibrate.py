@@ -127,7 +127,7 @@ def calibrate(setting: Setting, corruptions: Sequence[Cell], imitations: Sequenc
             seen.append(whole if every else setting.observe(_make(setting, name, level, rows)))
             truths.append(setting.labels[rows])
             advance(1)
-    images, corrupted = len(truths[0]), seen[: 1 + len(corruptions)]
+    corrupted = seen[: 1 + len(corruptions)]
     labels = truths[: len(corrupted)]
     scale = fit_scale(corrupted, labels)
     beliefs = fit_beliefs(corrupted, labels, scale.temperature)
@@ -141,7 +141,7 @@ def calibrate(setting: Setting, corruptions: Sequence[Cell], imitations: Sequenc
         half = _observe_half(setting)
         chance = {path: value**2 * len(setting.labels) for path, value in half.distance.layers.items()}
         cases = _as_fresh(cases, look(half, beliefs, scale.temperature))
-    known = Knowledge(beliefs, tuple(cases), skews, usual, images, len(setting.labels), chance)
+    known = Knowledge(beliefs, tuple(cases), skews, usual, seen[0].different, whole.different, chance)
     return Learned(conditions, scale, known)
 
 

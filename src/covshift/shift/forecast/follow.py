@@ -21,7 +21,7 @@ from covshift.shift.forecast.beliefs import belief
 from covshift.shift.forecast.cases import Case, Look, features_of_distance, logs
 from covshift.shift.forecast.doubt import Band, Doubt
 from covshift.shift.forecast.forecast import Advice, ClassMix, Forecast
-from covshift.shift.forecast.judgement import FEWEST, MIX, few_classes, interval_of
+from covshift.shift.forecast.judgement import FEWEST, MIX, few_classes, interval_of, too_few
 from covshift.shift.forecast.knowledge import Knowledge
 from covshift.shift.forecast.mix import unusual
 from covshift.shift.forecast.observe import check_logits
@@ -99,7 +99,7 @@ class Follower:
         outlook = None if distance is None else self._doubt.at(self._look(answers, distance, images), images)
         why = ""
         if answers.images < FEWEST:
-            why = f"{answers.images:.0f} images are too few, {FEWEST} the least"
+            why = too_few(int(answers.images), int(answers.images))
         elif outlook is None:
             why = "nothing was seen at the place that the predictor goes by"
         elif skewed:

@@ -14,6 +14,7 @@ from covshift.shift.forecast.knowledge import Knowledge
 from covshift.shift.forecast.mix import estimate_mix, unusual
 from covshift.shift.forecast.observe import Observation
 from covshift.shift.forecast.skew import Skewed, look_skewed
+from covshift.support.errors import plural
 
 FEWEST = 32
 """Number of images below which what they show is mostly chance."""
@@ -72,8 +73,9 @@ def judge_images(seen: Observation, known: Knowledge | None, doubt: Doubt | None
     """
     if known is None or doubt is None:
         return Judgement(why=_NOTHING_KNOWN)
-    images = seen.different or len(seen.plain)
+    images = seen.different
     chances = wrong_answers(seen, "plain", known.beliefs, temperature)
+    firsts = torch.arange(len(chances)) if seen.firsts is None else seen.firsts
     outlook = doubt.at(known.look(seen, temperature), images)
     past, skews = look_skewed(seen, temperature), known.skews
     classes = _classes(seen, past, known, temperature)
@@ -81,8 +83,7 @@ def judge_images(seen: Observation, known: Knowledge | None, doubt: Doubt | None
     adaptable = bool(seen.distance.layers)
     plain, adapted, why = outlook.plain, outlook.adapted if adaptable else outlook.plain, ""
     if images < FEWEST:
-        which = " different" if images < len(seen.plain) else ""
-        why = f"{images}{which} images are too few, {FEWEST} the least"
+        why = too_few(images, len(seen.plain))
     elif skewed and past is not None and skews is not None and seen.classes is None and skews.unmoved(past):
         plain, adapted = skews.at(past)
     elif skewed:
@@ -91,13 +92,13 @@ def judge_images(seen: Observation, known: Knowledge | None, doubt: Doubt | None
         why = f"the images are unlike all that the predictor was calibrated on, most of all in {_feature(outlook.odd)}"
     clean = known.cases[0].plain
     if why:
-        advice = label_some(why, 0.5, chances)
+        advice = label_some(why, 0.5, chances, firsts)
     elif skewed:
         advice = Advice("nothing", "the images are of few classes, which adapting would take for a shift")
     elif not adaptable:
-        advice = advise(plain.value, Band(0.0, 0.0, 0.0), clean, chances)
+        advice = advise(plain.value, Band(0.0, 0.0, 0.0), clean, chances, firsts)
     else:
-        advice = advise(plain.value, outlook.gain, clean, chances)
+        advice = advise(plain.value, outlook.gain, clean, chances, firsts)
     after = interval_of(adapted)
     if skewed:
         after = after._replace(low=0.0, high=1.0)  # what adapting to classes does differs from class to class
@@ -109,7 +110,7 @@ def _classes(seen: Observation, past: Skewed | None, known: Knowledge, temperatu
     possible = torch.arange(len(known.usual)) if seen.classes is None else torch.tensor(seen.classes)
     usual = known.usual[possible] / known.usual[possible].sum()
     shares = estimate_mix(seen.adapted, temperature, usual)
-    mix = unusual(shares, usual, len(seen.adapted))
+    mix = unusual(shares, usual, seen.different)
     skewed = mix > MIX if past is None or known.skews is None else known.skews.suspects(past, mix)
     if skewed and seen.conditional is not None:
         shares = estimate_mix(seen.conditional.logits, temperature, usual)
@@ -123,6 +124,18 @@ def few_classes(classes: ClassMix) -> str:
     return f"the images seem to be of few classes (class {name} has {share:.0%}), and may have moved besides"
 
 
+def too_few(different: int, shown: int) -> str:
+    """Return why no error can be named on this number of different images, of those that were shown.
+
+    >>> too_few(10, 400)
+    'only 10 of the 400 images differ, the others being exact repeats; at least 32 different ones are needed'
+    """
+    if different < shown:
+        repeats = f"only {different} of the {shown} images differ, the others being exact repeats"
+        return f"{repeats}; at least {FEWEST} different ones are needed"
+    return f"there are only {plural(shown, 'image')}; at least {FEWEST} are needed"
+
+
 def _feature(position: int) -> str:
     names = (*(f"the {name}" for name in FEATURES), *(f"how far {place} have moved" for place in PLACES))
     return names[position]
@@ -133,7 +146,7 @@ def _scale(seen: Observation, known: Knowledge, doubt: Doubt) -> DistanceScale |
     if not layers or len(layers) != len(known.cases[0].distance):
         return None
     *below, share = doubt.below(list(seen.distance.layers.values()))
-    chance: Distance = known.by_chance(layers, len(seen.plain))
+    chance: Distance = known.by_chance(layers, seen.different)
     return DistanceScale(chance, dict(zip(layers, below, strict=True)), share)
 
 

@@ -25,7 +25,7 @@ class Knowledge:
         cases: the calibration cases, clean images first.
         skews: what is known of images of few classes; None where nothing is.
         usual: the share of each class among the clean images.
-        images: the number of images that each case was measured on.
+        images: the number of different images that each case was measured on.
         fitted: the number of different clean images that all cases were made of.
         chance: how much the mean of one image varies at each layer, in variances of the source, summed over channels.
     """
@@ -44,7 +44,7 @@ class Knowledge:
 
     def look(self, seen: Observation, temperature: float) -> Look:
         """Return what some images look like, compared with calibration cases of more images."""
-        distance = self.without_chance(seen.distance, len(seen.plain))
+        distance = self.without_chance(seen.distance, seen.different)
         return look(seen, self.beliefs, temperature, distance)
 
     def without_chance(self, distance: Distance, images: int) -> tuple[float, ...]:

@@ -47,7 +47,7 @@ class Observation(NamedTuple):
         conditional: the answers of the model adapted under the assumption that the images are of the classes that the
             plain model sees; None where that was not tried.
         classes: the classes that can be the answer, which the logits are of; None for all of them.
-        different: the number of images that are not repeats of others; 0 where that is not known.
+        firsts: the positions of the images that are not exact repeats of earlier ones; None where that is not known.
     """
 
     plain: Tensor
@@ -55,12 +55,17 @@ class Observation(NamedTuple):
     distance: Distance
     conditional: Conditional | None = None
     classes: tuple[int, ...] | None = None
-    different: int = 0
+    firsts: Tensor | None = None
+
+    @property
+    def different(self) -> int:
+        """The number of different images, which all that rests on chance goes by: repeats say nothing new."""
+        return len(self.plain) if self.firsts is None else len(self.firsts)
 
     @property
     def repeats(self) -> float:
         """How often each different image was shown, on average."""
-        return len(self.plain) / (self.different or len(self.plain))
+        return len(self.plain) / self.different
 
     def logits(self, which: WhichModel) -> Tensor:
         """Return the logits of the plain or of the adapted model."""
@@ -87,19 +92,21 @@ def observe(
         classes: a source that knows what classes do, to also adapt the module past the classes of the images, which
             takes half a pass more; None not to.
     """
-    sums, answers = [], []
-    seen: set[bytes] = set()
+    sums: list[Tensor] = []
+    answers: list[Tensor] = []
+    seen: dict[bytes, int] = {}
     with torch.inference_mode():
         for batch in batches:
             sums.append(_sums(batch))
-            seen.update(map(_digest, _images_of(batch)))
+            for position, image in enumerate(_images_of(batch), sum(map(len, answers))):
+                seen.setdefault(_digest(image), position)
             answers.append(check_logits(call_model(model, batch)).float())
     if sum(map(len, answers)) < 2 or all(bool((each == answers[0][0]).all()) for each in answers):
         raise _same()
     again = partial(_once_more, batches, sums)
-    plain, conditional, different = torch.cat(answers), None, len(seen)
+    plain, conditional, firsts = torch.cat(answers), None, torch.tensor(list(seen.values()))
     if source is None and not any(map(holds_statistics, model.modules())):
-        return Observation(plain, plain, Distance({}), different=different)
+        return Observation(plain, plain, Distance({}), firsts=firsts)
     origin = Statistics.of(model) if source is None else source.statistics
     adapted, target = answer_adapted(model, again(), source=source)
     if classes is not None and classes.classes is not None:
@@ -108,7 +115,7 @@ def observe(
         logits, _ = answer_adapted(model, (_half(batch) for batch in again()), source=classes, classes=shares)
         conditional = Conditional(rows, logits)
     distance = wasserstein(origin, target, normalized=True)
-    return Observation(plain, adapted, distance, conditional, different=different)
+    return Observation(plain, adapted, distance, conditional, firsts=firsts)
 
 
 def _once_more(batches: Iterable[Any], sums: Sequence[Tensor]) -> Iterator[Any]:

@@ -230,7 +230,7 @@ class Predictor:
 
     def _by_line(self, which: WhichModel, method: PredictionMethod, kind: str | None, seen: Observation) -> Prediction:
         signals = [signal(name, which, seen, self._scale) for name in signals_of(method)]
-        error, margin = self.line(which, method, kind).at(signals, len(seen.plain))
+        error, margin = self.line(which, method, kind).at(signals, seen.different)
         return Prediction(error, max(0.0, error - margin), min(1.0, error + margin))
 
     def line(self, which: WhichModel, method: PredictionMethod = "judge", kind: str | None = None) -> Line:
