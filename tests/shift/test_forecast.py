@@ -361,15 +361,22 @@ def test_far_from_corruptions_the_interval_holds_the_worst_kind():
     ],
 )
 def test_advice(plain, gain, action):
-    assert advise(plain, gain, 0.1, torch.rand(50)).action == action
+    assert advise(plain, gain, 0.1, torch.rand(50), torch.arange(50)).action == action
 
 
 def test_images_to_label_are_spread_from_sure_to_unsure():
     chances = torch.linspace(0, 1, 1001)[torch.randperm(1001, generator=torch.Generator().manual_seed(0))]
-    chosen = chances[list(label_some("why", 0.5, chances).label)]
+    chosen = chances[list(label_some("why", 0.5, chances, torch.arange(1001)).label)]
     assert float(chosen.mean()) == pytest.approx(0.5, abs=0.01)
     assert len(chosen) == 97
-    assert len(label_some("why", 0.01, chances).label) == 20
+    assert len(label_some("why", 0.01, chances, torch.arange(1001)).label) == 20
+
+
+def test_no_image_is_labelled_twice():
+    firsts = torch.arange(0, 1001, 7)
+    chosen = label_some("why", 0.5, torch.rand(1001), firsts).label
+    assert set(chosen) <= set(firsts.tolist())
+    assert len(set(chosen)) == len(chosen)
 
 
 @pytest.mark.parametrize("labelled", [False, True])
