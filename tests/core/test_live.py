@@ -10,7 +10,7 @@ import covshift
 from covshift import Batch, CovshiftError, Live, Source, Statistics, Stream
 from covshift.core.classes import Regression, embed_classes
 from covshift.core.live import policy
-from covshift.core.live.answers import Answer, repetition
+from covshift.core.live.answers import Answer, notes_after, repetition
 from covshift.core.live.arrival import CHANGE, has_changed, meet
 from covshift.core.live.order import FIRST
 from covshift.core.moments import Moments
@@ -390,3 +390,20 @@ def test_health_of_other_policies():
         assert adapter.health.state == "following"
         assert adapter.health.trust == {"norm": pytest.approx(0.5)}
         assert adapter.health.shift["norm"] > 0
+
+
+@pytest.mark.parametrize("sizes", [[1] * 7, [1, 3, 2, 1]])
+def test_answers_of_many_streams_are_noted_as_those_of_each(sizes):
+    generator = torch.Generator().manual_seed(0)
+    outputs = [torch.randn(size, 10, generator=generator) for size in sizes]
+    held = {"answers": torch.rand(10, generator=generator, dtype=torch.float64), "other": torch.zeros(1)}
+    notes = [held if number % 3 else {} for number in range(len(sizes))]
+    shares = [0.1 * (1 + number) for number in range(len(sizes))]
+    together = notes_after(notes, outputs, shares)
+    assert together is not None
+    for found, before, output, share in zip(together, notes, outputs, shares, strict=True):
+        wanted = Answer.of(output).added(before, share)
+        assert found.keys() == wanted.keys()
+        assert all(torch.equal(found[name], wanted[name]) for name in wanted)
+    assert notes_after([{}], [torch.full((1, 10), torch.nan)], [0.1]) is None
+    assert notes_after([{}, {}], [torch.zeros(1, 10), torch.zeros(10)], [0.1, 0.1]) is None

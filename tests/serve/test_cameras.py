@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Sized
 from contextlib import contextmanager
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -20,7 +21,7 @@ from covshift.serve.cameras import Cameras
 from covshift.serve.packing import pack_camera, unpack_camera
 from covshift.serve.refusals import Busy, Refusal
 from covshift.serve.settings import Limits, Settings
-from covshift.serve.stores import Store, StoreError, open_store
+from covshift.serve.stores import Store, StoreError, lease, open_store
 from covshift.serve.stores.base import MemoryStore
 from covshift.serve.writer import Writer
 
@@ -74,13 +75,13 @@ def test_stores_keep_what_they_are_given(kind, tmp_path):
         store.delete([])
         assert sorted(store.names()) == ["gate", "hall"]
         assert [store.get(name) for name in ("gate", "hall", "yard")] == [b"3", b"", None]
+        store.close()
         if kind != "memory":
             other, again = open_store(url, "two"), open_store(url, "one")
             assert other.names() == []
             assert again.get("gate") == b"3"
             other.close()
             again.close()
-        store.close()
 
 
 def test_two_servers_of_one_model_need_a_file_each(tmp_path):
@@ -97,6 +98,79 @@ def test_two_servers_of_one_model_need_a_file_each(tmp_path):
     assert opened_elsewhere("two") == ""
     store.close()
     assert opened_elsewhere("one") == ""
+
+
+def open_files() -> int:
+    """The number of files that this process has open, where the system says."""
+    folder = Path("/proc/self/fd")
+    return len(list(folder.iterdir())) if folder.is_dir() else 0
+
+
+def test_two_stores_of_one_process_need_a_file_each(tmp_path):
+    before = open_files()
+    path = tmp_path / "cameras.sqlite"
+    store, other = open_store(str(path), "one"), open_store(str(path), "two")
+    (tmp_path / "alias").symlink_to(path)
+    for name in (path, tmp_path / "alias"):
+        with pytest.raises(CovshiftError, match="another server of this model keeps its own"):
+            open_store(str(name), "one")
+    other.close()  # which leaves the first one its lock
+    with pytest.raises(CovshiftError, match="keeps its own"):
+        open_store(str(path), "one")
+    store.close()
+    open_store(str(path), "one").close()
+    assert open_files() == before, "a file stays open"
+
+
+HOLD_REDIS = """
+import sys
+from covshift.serve.stores import open_store
+store = open_store(sys.argv[1], "one")
+print("open", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_two_servers_of_one_model_need_a_redis_each():
+    with redis_server() as url:
+        command = [sys.executable, "-c", HOLD_REDIS, url]
+        first = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        assert first.stdout is not None
+        assert first.stdout.readline() == "open\n"
+        with pytest.raises(CovshiftError, match="another server of this model keeps its own; choose another database"):
+            open_store(url, "one")
+        open_store(url, "two").close()
+        open_store(url, "one", "a replica").close()  # replicas share their cameras
+        time.sleep(lease.SECONDS)  # it is renewed
+        with pytest.raises(CovshiftError, match="keeps its own"):
+            open_store(url, "one")
+        first.kill()
+        first.communicate()
+        begun = time.monotonic()
+        store = open_store(url, "one")
+        assert time.monotonic() - begun < lease.SECONDS + 1
+        store.close()
+        begun = time.monotonic()
+        open_store(url, "one").close()
+        assert time.monotonic() - begun < 1, "a server that has stopped is not waited for"
+
+
+def test_a_server_that_was_replaced_overwrites_nothing():
+    with redis_server() as url:
+        first = open_store(url, "one")
+        first.put({"gate": b"first"})
+        first._lease._stop.set()
+        first._client.delete(first._lease._key)  # as if Redis had been out of its reach for some seconds
+        second = open_store(url, "one")
+        second.put({"gate": b"second"})
+        with pytest.raises(StoreError, match="taken over"):
+            first.put({"gate": b"first again"})
+        with pytest.raises(StoreError, match="taken over"):
+            first.delete(["gate"])
+        first.close()
+        assert second.get("gate") == b"second"
+        second.put({"gate": b"still"})
+        second.close()
 
 
 def test_names_of_stores_are_checked(tmp_path):
@@ -376,4 +450,4 @@ def test_one_place_of_many_is_not_called_following():
     cameras.answer({"gate": frames(1, 2)})
     memory, quiet = cameras["gate"].memory, {str(place): 0.0 for place in range(19)}
     for weight, done in ((0.3, "holding"), (torch.tensor([0.2, 0.4]), "holding"), (0.5, "following")):
-        assert brief_of(cameras, Moment(memory, quiet | {"one": weight}, frozen=False)).done == done
+        assert brief_of(cameras, Moment(memory, quiet | {"one": weight}, frozen=False, shift=None)).done == done

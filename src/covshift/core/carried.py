@@ -73,6 +73,15 @@ class Distance:
         moved = [place.moved(seen[place.path]) for place in self._places if place.path in seen]
         return float(torch.cat(moved).mean().sqrt())
 
+    def of_all(self, seen: Sequence[Mapping[str, Moments]]) -> list[float | None]:
+        """Return the distances of what some streams have seen, in one operation if possible; None before any images."""
+        tables = [each.table[0] for each in seen if isinstance(each, Seen) and len(each) == len(self._places)]
+        if len(tables) < len(seen):
+            return [self.of(each) if each else None for each in seen]
+        means, counts = self._rows
+        distances: list[float | None] = np.sqrt(np.square(np.stack(tables) - means) @ counts).tolist()
+        return distances
+
     @cached_property
     def _rows(self) -> tuple[Numbers, Numbers]:
         """The source means of all places in one row, and what squared differences from them count."""

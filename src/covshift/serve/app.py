@@ -37,7 +37,7 @@ def make_app(service: Backend, extras: Sequence[APIRouter] = ()) -> FastAPI:
         finally:
             await service.stop()
 
-    app = FastAPI(
+    app = _Application(
         title="covshift",
         version=version("covshift"),
         description="An inference server whose model follows each camera.",
@@ -48,8 +48,8 @@ def make_app(service: Backend, extras: Sequence[APIRouter] = ()) -> FastAPI:
     app.state.service = service
     app.state.rates = Rates(service.settings.limits.rate)
     name = service.settings.name
-    app.add_middleware(Express, path=f"/v2/models/{name}/infer", name=name)
-    app.add_middleware(Doorkeeper, hosts=service.settings.hosts, refused=service.refused)
+    express = Express(app.routed, app, f"/v2/models/{name}/infer", name)
+    app.entrance = Doorkeeper(express, service.settings.hosts, service.refused)
     for router in (inference.router, images.router, control.router, *extras):
         app.include_router(router)
     for kind in (CovshiftError, HTTPException, RequestValidationError, ClientDisconnect, Exception):
@@ -57,23 +57,43 @@ def make_app(service: Backend, extras: Sequence[APIRouter] = ()) -> FastAPI:
     return app
 
 
+class _Application(FastAPI):
+    """An application whose middleware is in front of all that FastAPI itself wraps around routes.
+
+    Attributes:
+        entrance: the middleware that every request goes through first, to end at `routed`.
+    """
+
+    entrance: ASGIApp
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request."""
+        await self.entrance(scope, receive, send)
+
+    async def routed(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request by the routes."""
+        await super().__call__(scope, receive, send)
+
+
 class Express:
     """Middleware that answers requests for inference itself, since routing them takes as long as all else done for one.
 
     Args:
-        app: the application behind it, which has the same route, and describes it.
+        routed: answers all others.
+        app: the application, which has the same route, and describes it.
         path: the path of these requests.
         name: the name of the model.
     """
 
-    def __init__(self, app: ASGIApp, path: str, name: str) -> None:
-        self._app, self._path, self._name = app, path, name
+    def __init__(self, routed: ASGIApp, app: FastAPI, path: str, name: str) -> None:
+        self._routed, self._app, self._path, self._name = routed, app, path, name
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request, or pass it on."""
         if scope["type"] != "http" or scope["path"] != self._path or scope["method"] != "POST":
-            await self._app(scope, receive, send)
+            await self._routed(scope, receive, send)
             return
+        scope["app"] = self._app
         request = Request(scope, receive, send)
         try:
             await needs_inference(request)

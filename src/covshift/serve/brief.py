@@ -1,5 +1,6 @@
 """What an answer says about its camera, in few operations: it is asked for with every request."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Self
 
@@ -37,16 +38,25 @@ class Moment(NamedTuple):
     memory: Memory
     weights: Weights
     frozen: bool
+    shift: float | None
 
     @classmethod
     def of(cls, camera: Camera) -> Self:
         """Return what is known of a camera now."""
-        return cls(camera.memory, camera.weights, camera.frozen)
+        return cls(camera.memory, camera.weights, camera.frozen, camera.shift)
+
+    @classmethod
+    def of_all(cls, cameras: Sequence[Camera], fleet: Fleet) -> list[Self]:
+        """Return what is known of some cameras now."""
+        memories = [camera.memory for camera in cameras]  # each may be replaced meanwhile, by a reset
+        shifts = fleet.distance.of_all([memory.seen for memory in memories])
+        rows = zip(memories, cameras, shifts, strict=True)
+        return [cls(memory, camera.weights, camera.frozen, shift) for memory, camera, shift in rows]
 
 
 def brief_of(fleet: Fleet, moment: Moment, predicted: Predicted | None = None) -> Brief:
     """Return what is done for a camera at a moment, and why, with the error that is predicted for it."""
-    memory, weights, is_frozen = moment
+    memory, weights, is_frozen, shift = moment
     # Compiled code weighs by numbers, and asking those for their type is quicker than asking tensors.
     trusts = [each if type(each) is float else float(torch.as_tensor(each).mean()) for each in weights.values()]
     health = fleet.policy.judge(memory, {"all": sum(trusts) / len(trusts)} if trusts else {}, {})
@@ -54,7 +64,7 @@ def brief_of(fleet: Fleet, moment: Moment, predicted: Predicted | None = None) -
     return Brief(
         "frozen" if is_frozen else health.state,
         frozen if is_frozen else health.why,
-        fleet.distance.of(memory.seen) if memory.seen else None,
+        shift,
         health.images,
         predicted,
     )

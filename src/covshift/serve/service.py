@@ -172,12 +172,13 @@ class Service(Backend):
             if job.start:
                 camera.reset()
         answers = self.fleet.answer({job.camera: job.images for job in jobs})
-        return [self._passed(*each) for each in zip(cameras, answers.values(), strict=True)]
+        moments = Moment.of_all(cameras, self.fleet)
+        return [self._passed(*each) for each in zip(cameras, answers.values(), moments, strict=True)]
 
-    def _passed(self, camera: Camera, answer: Tensor | CovshiftError) -> _Passed | Exception:
+    def _passed(self, camera: Camera, answer: Tensor | CovshiftError, moment: Moment) -> _Passed | Exception:
         if isinstance(answer, CovshiftError):
             return Refusal(str(answer))
-        return _Passed(answer, Moment.of(camera), self._predict and self._predict(camera, answer))
+        return _Passed(answer, moment, self._predict and self._predict(camera, answer))
 
     def _outcome(self, job: Job[_Passed], passed: _Passed) -> Outcome:
         logits = passed.logits.float().cpu().numpy()

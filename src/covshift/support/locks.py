@@ -30,6 +30,9 @@ class Locks(Protocol):
     def enter(self) -> bool:
         """Register this process for as long as it lives; return whether it is the only one. Hold a lock meanwhile."""
 
+    def close(self) -> None:
+        """Close the file, which releases all that this process holds of it."""
+
 
 def locks(file: Path) -> Locks:
     """Return the numbered locks that live in a file, which is made when the first of them is taken."""
@@ -92,6 +95,11 @@ class _ByteLocks:
         fcntl.lockf(self._opened, fcntl.LOCK_SH, 1, _PRESENT)
         return alone
 
+    def close(self) -> None:
+        if self._opened is not None:
+            os.close(self._opened)
+            self._opened = None
+
 
 class _OneWriter:
     """A file that is one lock: its holder has all numbers, until the last of its objects in this process is gone."""
@@ -120,3 +128,6 @@ class _OneWriter:
 
     def enter(self) -> bool:
         return True
+
+    def close(self) -> None:
+        self._lock.release(force=True)

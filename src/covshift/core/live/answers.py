@@ -5,7 +5,7 @@ has shifted. The mean of n images varies by 1/n of what images of a class vary b
 with probability ρ beyond chance, by ρ times what classes vary by, however many they are.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import torch
@@ -41,6 +41,32 @@ class Answer(NamedTuple):
         if before is None or before.shape != self.mean.shape:
             return {**notes, _NOTE: self.mean}
         return {**notes, _NOTE: torch.lerp(before, self.mean, share)}
+
+
+def notes_after(
+    notes: Sequence[Mapping[str, Tensor]], outputs: Sequence[object], shares: Sequence[float]
+) -> list[dict[str, Tensor]] | None:
+    """Return what `Answer.added` makes of the notes of many streams, in few operations; None if that cannot be told.
+
+    Args:
+        notes: the notes of each stream.
+        outputs: what the model returned for each.
+        shares: the share of these images in what is remembered.
+    """
+    logits = [each for each in outputs if isinstance(each, Tensor) and each.ndim == 2 and each.shape[0]]
+    if len(logits) < len(outputs) or len({each.shape[1:] for each in logits}) > 1 or logits[0].shape[1] < 2:
+        return None
+    rows = torch.cat(logits).detach()
+    if not rows.isfinite().all():
+        return None
+    means, sizes = widen(rows).softmax(1), [each.shape[0] for each in logits]
+    if len(means) > len(sizes):
+        means = torch.stack([part.mean(0) for part in means.split(sizes)])
+    held = [each.get(_NOTE) for each in notes]
+    known = [mean if old is None or old.shape != mean.shape else old for old, mean in zip(held, means, strict=True)]
+    later = torch.lerp(torch.stack(known), means, means.new_tensor(shares)[:, None])
+    # Each gets a copy, which does not keep those of other streams in memory.
+    return [{**each, _NOTE: row.clone()} for each, row in zip(notes, later, strict=True)]
 
 
 def shares_of(notes: Mapping[str, Tensor]) -> tuple[float, ...]:

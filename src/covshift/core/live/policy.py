@@ -12,7 +12,7 @@ from torch import Tensor
 from covshift.core.auto import DOUBT, MOST, Rule
 from covshift.core.classes import Classes, without_classes
 from covshift.core.health import Health, judge
-from covshift.core.live.answers import BETWEEN, Answer, repetition, shares_of, whole_answers
+from covshift.core.live.answers import BETWEEN, Answer, notes_after, repetition, shares_of, whole_answers
 from covshift.core.live.arrival import CHANGE, has_changed, meet
 from covshift.core.live.belief import belief
 from covshift.core.live.order import RECENT, Order, Recent, first_places, means_without, surprise, whole_order
@@ -218,6 +218,13 @@ class Live(Policy):
         self, memories: Sequence[Memory], seen: Sequence[Mapping[str, Moments]], outputs: Sequence[object]
     ) -> list[Memory]:
         """Return what `commit` returns for each of some streams; in arrays where compiled code has measured them."""
+        if type(self).commit is Live.commit and not _is_measured(memories[0]):
+            counts = [len(each) if isinstance(each, torch.Tensor) and each.ndim else 0 for each in outputs]
+            parts = [self._share(images_in(each.seen), now) for each, now in zip(memories, counts, strict=True)]
+            notes = notes_after([memory.notes for memory in memories], outputs, parts)
+            if notes is not None:
+                after = zip(memories, seen, notes, strict=True)
+                return [replace(old, seen=joined(old.seen, now), notes=each) for old, now, each in after]
         classes, held = _classes_of(memories[0]), [each for each in seen if isinstance(each, Seen)]
         first = First.of(held[0], classes) if classes is not None and len(held) == len(seen) else None
         located = None if first is None else locate_all(outputs, classes)

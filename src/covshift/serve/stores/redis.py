@@ -9,6 +9,8 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from covshift.serve.stores.base import StoreError
+from covshift.serve.stores.lease import Lease
+from covshift.support.errors import CovshiftError
 
 _PATIENCE = 2.0  # seconds
 
@@ -49,7 +51,17 @@ class RedisStore:
                 **connecting,
                 retry=Retry(NoBackoff(), 1),  # at once, on a new connection; a server tries again by itself later
             )
-            self._leave_mark()
+            # Servers that share the states have an owner each; any other has them for itself.
+            self._lease = Lease(self._client, f"{self._key}:lease", self._mark) if owner is None else None
+            is_free = self._lease is None or self._lease.acquire()
+            if is_free:
+                self._leave_mark()
+        if not is_free:
+            self._client.close()
+            raise CovshiftError(
+                "expected a Redis database for the cameras of one server, got one where another server of this model "
+                "keeps its own; choose another database, such as redis://HOST:PORT/1, or stop that server"
+            )
 
     def claim(self, name: str) -> None:
         """Take a camera over from the server that had it."""
@@ -81,6 +93,7 @@ class RedisStore:
         if not states:
             return
         with _reported():
+            self._check_lease()
             if self._leave_mark():
                 raise StoreError("Redis has lost its data")
             if self._owner is None:
@@ -94,6 +107,7 @@ class RedisStore:
         if not fields:
             return
         with _reported():
+            self._check_lease()
             if self._owner is None:
                 self._client.hdel(self._key, *fields)
             else:
@@ -103,6 +117,11 @@ class RedisStore:
         """Change the cameras of this server; `fields` are their names, each with so many values after it."""
         self._client.eval(_OWNED, 2, self._key, self._owners, self._owner, values, *fields)
 
+    def _check_lease(self) -> None:
+        """Raise a `StoreError` if another server has taken over while this one could not reach Redis."""
+        if self._lease is not None and not self._lease.hold():
+            raise StoreError("another server of this model has taken over the cameras in Redis; stop one of the two")
+
     def _leave_mark(self) -> bool:
         """Mark that this server is here, and return whether it had not been marked before."""
         return bool(self._client.hsetnx(self._marks, self._mark, 1))
@@ -110,6 +129,8 @@ class RedisStore:
     def close(self) -> None:
         """Remove the mark, and close the connections."""
         with suppress(redis.RedisError, OSError):
+            if self._lease is not None:
+                self._lease.release()
             self._client.hdel(self._marks, self._mark)
         self._client.close()
 

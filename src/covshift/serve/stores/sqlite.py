@@ -24,6 +24,9 @@ CREATE TABLE IF NOT EXISTS owners (
 _OWNED = "EXISTS (SELECT 1 FROM owners WHERE scope = ?1 AND name = ?2 AND owner = ?3)"
 _PATIENCE = 5.0  # seconds to wait for another process that writes
 
+_open_here: set[Path] = set()  # lock files of this process, to which its own locks are no obstacle
+_opening = threading.Lock()
+
 
 class SqliteStore:
     """States in one file, which several models may share; a killed process leaves whole states only.
@@ -41,7 +44,7 @@ class SqliteStore:
         self._kept = ExitStack()
         if owner is None:
             self._keep_others_out(path)
-        with self._reported():
+        with self._released_after_an_error(), self._reported():
             # None leaves it to us where a transaction begins.
             self._database = sqlite3.connect(path, _PATIENCE, isolation_level=None, check_same_thread=False)
             self._database.execute("PRAGMA journal_mode=WAL")
@@ -50,15 +53,32 @@ class SqliteStore:
             self._database.execute(_OWNERS)
 
     def _keep_others_out(self, path: Path) -> None:
-        """Refuse a file in which another process keeps cameras of the same model: each would overwrite the other's."""
-        number = zlib.crc32(self._scope.encode()) >> 2
+        """Refuse a file in which another server keeps cameras of the same model: each would overwrite the other's."""
         file = path.resolve()  # by whatever name it was given
-        lock = locks(file.with_name(f"{file.name}-lock"))
-        if not self._kept.enter_context(lock.hold(number, wait=False)):
-            raise CovshiftError(
-                f"expected a file for the cameras of one server, got {path}, where another server of this model keeps "
-                "its own; choose another file, or stop that server"
-            )
+        # A file for each model: closing any handle of a file releases all locks that the process has on it.
+        file = file.with_name(f"{file.name}-{zlib.crc32(self._scope.encode()):08x}-lock")
+        with _opening, ExitStack() as taken:
+            is_free = file not in _open_here
+            if is_free:
+                lock = locks(file)
+                taken.callback(lock.close)
+                is_free = taken.enter_context(lock.hold(0, wait=False))
+            if not is_free:
+                raise CovshiftError(
+                    f"expected a file for the cameras of one server, got {path}, where another server of this model "
+                    "keeps its own; choose another file, or stop that server"
+                )
+            _open_here.add(file)
+            taken.callback(_open_here.discard, file)
+            self._kept = taken.pop_all()
+
+    @contextmanager
+    def _released_after_an_error(self) -> Iterator[None]:
+        try:
+            yield
+        except BaseException:
+            self._kept.close()
+            raise
 
     def claim(self, name: str) -> None:
         """Take a camera over from the server that had it."""
@@ -108,7 +128,7 @@ class SqliteStore:
 
     def close(self) -> None:
         """Close the file."""
-        with self._lock, self._kept:
+        with self._lock, _opening, self._kept:
             self._database.close()
 
     def _change(self, statement: str, rows: Sequence[tuple[object, ...]]) -> None:
