@@ -96,7 +96,7 @@ def remembering(
 def test_answers_are_believed_the_less_the_more_is_left_over():
     def believed(off: float) -> float:
         memory, order, classes = remembering(off=off)
-        return belief(memory, order, classes, share=0.0)
+        return belief(memory, order, classes, share=0.0, prior=16)
 
     classes = remembering()[2]
     effects = classes.apart @ classes.slopes["place 10"].mean  # of a class, where noise is 1 in each channel
@@ -108,17 +108,23 @@ def test_answers_are_believed_the_less_the_more_is_left_over():
 
 @pytest.mark.parametrize(
     "told",
-    [{"directions": 3}, {"batches": 3}, {"images": 2.0}, {"places": 10}],
-    ids=["classes that share directions", "the start", "few images, which lie off by chance", "first places only"],
+    [{"directions": 3}, {"batches": 3}, {"images": 60.0}, {"places": 10}],
+    ids=[
+        "classes that share directions",
+        "the start",
+        "few images, by which not much was corrected",
+        "first places only",
+    ],
 )
 def test_answers_are_believed_where_what_is_left_over_says_nothing(told):
     memory, order, classes = remembering(off=0.7, **told)
-    assert belief(memory, order, classes, share=0.0) == 1
+    assert belief(memory, order, classes, share=0.0, prior=16) == 1
 
 
 def test_the_more_classes_of_the_last_images_are_unknown_the_less_do_they_say():
     memory, order, classes = remembering(off=0.7)
-    assert belief(memory, order, classes, share=0.0) < belief(memory, order._replace(along=0.0), classes, share=0.3)
+    known, unknown = (belief(memory, each, classes, share=0.3, prior=16) for each in (order, order._replace(along=0.0)))
+    assert known < unknown
 
 
 def test_what_classes_are_not_believed_to_do_counts_as_chance():

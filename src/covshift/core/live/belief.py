@@ -14,8 +14,11 @@ from covshift.core.policies import Memory
 _LEFT = 0.05
 """What is left over, as a part of what classes do, where the answers are believed by half."""
 
+_CORRECTED = 4.0
+"""How many times the prior have to be remembered: before that, what is left over is what was not corrected yet."""
 
-def belief(memory: Memory, order: Order, classes: Classes, share: float) -> float:
+
+def belief(memory: Memory, order: Order, classes: Classes, share: float, prior: float) -> float:
     """Return how far the answers to the remembered images are believed, from 0 to 1.
 
     Args:
@@ -23,9 +26,10 @@ def belief(memory: Memory, order: Order, classes: Classes, share: float) -> floa
         order: what it holds of the order of the stream.
         classes: what classes do.
         share: the share of the last images in what is remembered.
+        prior: how many images the source counts for.
     """
     source = memory.source
-    if source is None or not classes.separate or order.batches <= SURE:
+    if source is None or not classes.separate or order.batches <= SURE or order.images < _CORRECTED * prior:
         return 1.0
     path = _telling(memory, classes)
     if path is None or not (of_classes := classes.readers[path].mean_strength):

@@ -164,7 +164,9 @@ class Live(Policy):
             assert classes is not None
             order = Order.of(memory.notes, classes)
             share = self._share(order.images, now)
-            memory.derived[name] = Outlook.of(order, classes, now, share, belief(memory, order, classes, share))
+            memory.derived[name] = Outlook.of(
+                order, classes, now, share, belief(memory, order, classes, share, self.prior)
+            )
         return memory.derived[name]  # type: ignore[no-any-return]
 
     def _anew(self, memory: Memory) -> Memory:
