@@ -112,7 +112,7 @@ def test_answers_are_believed_the_less_the_more_is_left_over():
     ids=[
         "classes that share directions",
         "the start",
-        "few images, by which not much was corrected",
+        "too few images to correct by",
         "first places only",
     ],
 )

@@ -164,9 +164,8 @@ class Live(Policy):
             assert classes is not None
             order = Order.of(memory.notes, classes)
             share = self._share(order.images, now)
-            memory.derived[name] = Outlook.of(
-                order, classes, now, share, belief(memory, order, classes, share, self.prior)
-            )
+            believed = belief(memory, order, classes, share, self.prior)
+            memory.derived[name] = Outlook.of(order, classes, now, share, believed)
         return memory.derived[name]  # type: ignore[no-any-return]
 
     def _anew(self, memory: Memory) -> Memory:
