@@ -21,7 +21,7 @@ from covshift.rivals import RIVALS
 from covshift.support.tables import Table
 
 RESULTS = Path(__file__).parents[1] / "results"
-METHODS, SEEDS = RESULTS / "methods", RESULTS / "seeds"
+METHODS = RESULTS / "methods"
 
 CONFIRMED, IN_PART, NOT_SEEN = "confirmed", "confirmed in part", "not seen here"
 UNTESTED = "cannot be tested without the data"
@@ -47,7 +47,7 @@ BEYOND = """## Beyond the paper
 
 What the paper does not claim: networks that are corrected to [a measured source](howto/anchors.md), here of 500 clean,
 unlabelled images that are not tested on (ImageNet: 1,000), and streams. Intervals are of paired differences, on the
-same images: 2,000 for the networks, 1,000 or 400 for the streams. Those of seeds are not: their rows have no answers.
+same images: 2,000 for the networks, 1,000 or 400 for the streams.
 """
 
 NEEDS_DATA = {
@@ -295,20 +295,19 @@ def never_worse(results: dict[str, Result]) -> Finding:
 
 def seeds(results: dict[str, Result]) -> Finding:
     """Networks differ by more than the same network does when it is trained with another seed."""
-    first, second = results["resnet20"], results["resnet20-seed1"]
-    by_seed = {method: difference(needed(first.mean(method)), needed(second.mean(method))) for method in (NONE, FULL)}
+    first, second = results["resnet20-anchored"], results["resnet20-seed1"]
+    methods = (NONE, ANCHORED)
+    by_seed = {method: between((first, method), (second, method)) for method in methods}
+    named = [results[name] for name in ("resnet32", "resnet20-augmix-anchored", "resnet20-gn", "resnet20-fixup")]
     texts, larger = [], []
-    for name in ("resnet32", "resnet20-augmix", "resnet20-noise", "resnet20-gn", "resnet20-fixup"):
-        changes = {}
-        for method, seed in by_seed.items():
-            if (mean := results[name].mean(method)) is not None:
-                changes[method] = difference(needed(first.mean(method)), mean)
-                larger.append(abs(changes[method].value) > abs(seed.value))
-        texts.append(f"{name} {' and '.join(f'{100 * change.value:+.1f}' for change in changes.values())}")
+    for other in named:
+        changes = [between((first, method), (other, method)) for method in methods]
+        larger += [abs(change.value) > abs(seed.value) for change, seed in zip(changes, by_seed.values(), strict=True)]
+        texts.append(f"{other.name} {' and '.join(map(points, changes))}")
     verdict = CONFIRMED if all(larger) else IN_PART if any(larger) else NOT_SEEN
-    seed = " and ".join(points(change) for change in by_seed.values())
-    evidence = f"another seed of resnet20, as it is and adapted: {seed}; other networks against it: {'; '.join(texts)}"
-    return Finding(verdict, evidence, f"{commands([first])}, `covshift bench table results/seeds/{second.name}`")
+    seed = " and ".join(map(points, by_seed.values()))
+    evidence = f"another seed of resnet20, as it is and anchored: {seed}; other networks against it: {'; '.join(texts)}"
+    return Finding(verdict, evidence, commands([first, second, *named]))
 
 
 CLAIMS = (
@@ -433,7 +432,7 @@ def commands(results: Iterable[Result]) -> str:
 
 def written() -> str:
     """Return the page."""
-    results = {result.name: result for result in gather([RESULTS, METHODS, SEEDS]).results}
+    results = {result.name: result for result in gather([RESULTS, METHODS]).results}
     severities = sorted({condition.severity for condition in results[IMAGENET].shared})
     at = f"severity {severities[0]}" if len(severities) == 1 else f"severities {' and '.join(map(str, severities))}"
     papers, ours = ({claim: claim.check(results) for claim in claims} for claims in (CLAIMS, OWN_CLAIMS))

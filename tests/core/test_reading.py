@@ -100,7 +100,7 @@ def test_answers_are_believed_the_less_the_more_is_left_over():
 
     classes = remembering()[2]
     effects = classes.apart @ classes.slopes["place 10"].mean  # of a class, where noise is 1 in each channel
-    half = (0.05 * float(effects.square().sum(0).mean()) / 4) ** 0.5
+    half = (0.06 * float(effects.square().sum(0).mean()) / 4) ** 0.5
     assert believed(0.0) == pytest.approx(1)
     assert believed(half) == pytest.approx(1 / 2)
     assert believed(3 * half) < 0.02
@@ -119,6 +119,12 @@ def test_answers_are_believed_the_less_the_more_is_left_over():
 def test_answers_are_believed_where_what_is_left_over_says_nothing(told):
     memory, order, classes = remembering(off=0.7, **told)
     assert belief(memory, order, classes, share=0.0, prior=16) == 1
+
+
+def test_more_may_be_left_over_where_less_was_corrected():
+    memory, order, classes = remembering(off=0.7)
+    few, many = (belief(memory, order._replace(images=images), classes, share=0.0, prior=16) for images in (30, 200))
+    assert many < few
 
 
 def test_the_more_classes_of_the_last_images_are_unknown_the_less_do_they_say():

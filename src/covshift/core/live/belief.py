@@ -11,11 +11,11 @@ from covshift.core.live.order import FIRST, SURE, Order
 from covshift.core.moments import widen
 from covshift.core.policies import Memory
 
-_LEFT = 0.05
-"""What is left over, as a part of what classes do, where the answers are believed by half."""
+_LEFT = 0.06
+"""What is left over of a shift, in what classes do, where the answers are believed by half."""
 
-_CORRECTED = 4.0
-"""How many times the prior have to be remembered: before that, what is left over is what was not corrected yet."""
+_SHIFT = 1.0
+"""How much more may be left over, in what classes do, where nothing was corrected yet."""
 
 
 def belief(memory: Memory, order: Order, classes: Classes, share: float, prior: float) -> float:
@@ -29,7 +29,7 @@ def belief(memory: Memory, order: Order, classes: Classes, share: float, prior: 
         prior: how many images the source counts for.
     """
     source = memory.source
-    if source is None or not classes.separate or order.batches <= SURE or order.images < _CORRECTED * prior:
+    if source is None or not classes.separate or order.batches <= SURE:
         return 1.0
     path = _telling(memory, classes)
     if path is None or not (of_classes := classes.readers[path].mean_strength):
@@ -38,7 +38,8 @@ def belief(memory: Memory, order: Order, classes: Classes, share: float, prior: 
     left = widen(memory.seen[path].mean) - widen(clean.mean) - order.mix @ classes.slopes[path].mean
     chance = DOUBT * (1 / order.images + 1 / source.statistics.images) + of_classes * order.doubt * share**2
     over = max(0.0, float((left.square() / reader.noise).mean()) - chance)
-    return 1 / (1 + (over / (_LEFT * of_classes)) ** 2)
+    allowed = _LEFT + _SHIFT * (prior / (prior + order.images)) ** 2
+    return 1 / (1 + (over / (allowed * of_classes)) ** 2)
 
 
 def _telling(memory: Memory, classes: Classes) -> str | None:
