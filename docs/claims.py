@@ -298,7 +298,7 @@ def seeds(results: dict[str, Result]) -> Finding:
     first, second = results["resnet20-anchored"], results["resnet20-seed1"]
     methods = (NONE, ANCHORED)
     by_seed = {method: between((first, method), (second, method)) for method in methods}
-    named = [results[name] for name in ("resnet32", "resnet20-augmix-anchored", "resnet20-gn", "resnet20-fixup")]
+    named = [results[name] for name in ("resnet20-augmix-anchored", "resnet20-gn", "resnet20-fixup", "vit", "convnext")]
     texts, larger = [], []
     for other in named:
         changes = [between((first, method), (other, method)) for method in methods]

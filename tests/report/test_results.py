@@ -24,7 +24,7 @@ ANCHORED = {
     "ResNet-20, GroupNorm": "resnet20-gn",
     "ViT, LayerNorm": "vit",
     "ConvNeXt, LayerNorm": "convnext",
-    "MobileNet-V2, ImageNet, severities 3 and 5": "imagenet-mobilenet_v2",
+    "MobileNet-V2, ImageNet, severities 1, 3 and 5": "imagenet-mobilenet_v2",
 }
 
 IN_ANY_ORDER = {

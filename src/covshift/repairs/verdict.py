@@ -165,7 +165,8 @@ def judge(
     check_kind(usual, Tensor | None, "usual", "a tensor with the share of each class")
     if half.shape != seen.plain.shape or (usual is not None and usual.shape != half.shape[1:]):
         raise CovshiftError("expected half, and usual if given, for the images and classes of seen, got other shapes")
-    check_enough(images := seen.different, len(half))
+    images = seen.different
+    check_enough(images, len(half))
     few = _is_skewed(forecast) is True
     classes, mix = effective_classes(half), torch.ones(half.shape[1]) if usual is None else usual
     even = not few and classes >= _EVEN * _left_by_chance(images, mix)
@@ -242,7 +243,8 @@ def _is_contradicted(seen: Observation, after: Tensor) -> bool:
     if seen.conditional is None:
         return False
     rows, logits = seen.conditional
-    gain = _gain_by(logits.double().softmax(1), seen.plain[rows], after[rows], seen.repeats)
+    different = len(rows) if seen.firsts is None else max(1, int(torch.isin(rows, seen.firsts.to(rows)).sum()))
+    gain = _gain_by(logits.double().softmax(1), seen.plain[rows], after[rows], len(rows) / different)
     return not gain.possible
 
 

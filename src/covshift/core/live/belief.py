@@ -5,9 +5,11 @@ classes look like would count as no shift, the corrected images would look more 
 still. It shows in what is left over: the activations then lie far from those of clean images of the classes named.
 """
 
+import torch
+
 from covshift.core.auto import DOUBT
 from covshift.core.classes import Classes
-from covshift.core.live.order import FIRST, SURE, Order
+from covshift.core.live.order import FIRST, SURE, Order, Recent, first_places, means_without
 from covshift.core.moments import widen
 from covshift.core.policies import Memory
 
@@ -37,9 +39,30 @@ def belief(memory: Memory, order: Order, classes: Classes, share: float, prior: 
     reader, clean = classes.readers[path], (source.clean or source.statistics)[path]
     left = widen(memory.seen[path].mean) - widen(clean.mean) - order.mix @ classes.slopes[path].mean
     chance = DOUBT * (1 / order.images + 1 / source.statistics.images) + of_classes * order.doubt * share**2
-    over = max(0.0, float((left.square() / reader.noise).mean()) - chance)
+    over = float((left.square() / reader.noise).mean()) - chance
+    if over <= 0 or (over := over - DOUBT * _alike(memory, order, classes)) <= 0:
+        return 1.0
     allowed = _LEFT + _SHIFT * (prior / (prior + order.images)) ** 2
     return 1 / (1 + (over / (allowed * of_classes)) ** 2)
+
+
+def _alike(memory: Memory, order: Order, classes: Classes) -> float:
+    """Return how alike the remembered images are, from 0, as of clean images chance makes any, to 1, all the same.
+
+    Images that are alike are one image by chance, however many they are. It shows in how little the last ones differ
+    from the others at the first places, where a shift may have shrunk or stretched all differences.
+    """
+    assert memory.source is not None
+    clean, first = memory.source.clean or memory.source.statistics, first_places(memory.seen, classes)
+    recent = Recent.of(memory.notes)
+    apart = recent.means - means_without(first, classes, order.mix)
+    parts = apart.split([len(each.mean) for each in first.values()])
+    differ = 0.0
+    for (path, seen), part in zip(first.items(), parts, strict=True):
+        noise, usual = classes.slopes[path].noise, widen(clean[path].var)
+        stretched = noise * widen(seen.var) / usual.clamp(min=torch.finfo(torch.float32).eps)
+        differ += float(part.square().sum() / stretched.clamp(min=torch.finfo(torch.float32).tiny).sum())
+    return max(0.0, 1 - differ / len(first) / (recent.chance + 1 / order.images))
 
 
 def _telling(memory: Memory, classes: Classes) -> str | None:

@@ -30,7 +30,10 @@ from covshift.core.toward import toward_training
 from covshift.support.checks import check_flags
 from covshift.support.errors import CovshiftError, is_number
 
-_NOT_BELIEVED = "; the classes that the model names do not fit what it sees, so they count as unknown"
+_NOT_BELIEVED = (
+    "; what is seen does not fit the classes that the model names, be it by a shift or since all images are alike, so that "
+    "they count as unknown"
+)
 _NO_SOURCE = "; without a source it cannot tell classes from a shift, and follows less: measure one with Source.measure"
 
 
@@ -164,9 +167,14 @@ class Live(Policy):
             assert classes is not None
             order = Order.of(memory.notes, classes)
             share = self._share(order.images, now)
-            believed = belief(memory, order, classes, share, self.prior)
+            believed = self._belief(memory, order, classes, share)
             memory.derived[name] = Outlook.of(order, classes, now, share, believed)
         return memory.derived[name]  # type: ignore[no-any-return]
+
+    def _belief(self, memory: Memory, order: Order, classes: Classes, share: float) -> float:
+        """Return how far the answers are believed; what all ranks have seen says nothing of the answers of one."""
+        pooled = self.sync and number_of_ranks() > 1
+        return 1.0 if pooled else belief(memory, order, classes, share, self.prior)
 
     def _anew(self, memory: Memory) -> Memory:
         """Return the memory at the start of a new domain."""
@@ -258,9 +266,9 @@ class Live(Policy):
         images = images_in(memory.seen)
         shares, more = () if _is_measured(memory) else shares_of(memory.notes), ""
         if classes is not None and memory.seen and classes.separate:
-            mix = Order.of(memory.notes, classes).mix + classes.centre
-            shares = tuple((mix @ classes.embedding.mT).tolist())
-            more = _NOT_BELIEVED if self._outlook(memory, 1).belief < 1 / 2 else ""
+            order = Order.of(memory.notes, classes)
+            shares = tuple(((order.mix + classes.centre) @ classes.embedding.mT).tolist())
+            more = _NOT_BELIEVED if self._belief(memory, order, classes, self._share(order.images, 1)) < 1 / 2 else ""
         found = judge(images, trust, shift, classes=shares, reset="order" in memory.notes and not memory.seen)
         return replace(found, why=found.why + (more if _is_measured(memory) else _NO_SOURCE))
 

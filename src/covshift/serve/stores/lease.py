@@ -33,6 +33,7 @@ class Lease:
 
     def __init__(self, client: redis.Redis, key: str, holder: str) -> None:
         self._client, self._key, self._holder = client, key, holder
+        self._lost = False  # for good: what the next holder has written since must not be overwritten
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._renew, name="covshift-lease", daemon=True)
 
@@ -51,6 +52,11 @@ class Lease:
         self._thread.start()
         return True
 
+    def keep(self) -> bool:
+        """Renew the lease; return False, now and ever after, if somebody else has had it since."""
+        self._lost = self._lost or not self.hold()
+        return not self._lost
+
     def hold(self) -> bool:
         """Take or renew the lease; return False if somebody else has it."""
         return bool(self._client.eval(_TAKE, 1, self._key, self._holder, int(1e3 * SECONDS)))
@@ -65,4 +71,4 @@ class Lease:
     def _renew(self) -> None:
         while not self._stop.wait(_PERIOD):
             with suppress(redis.RedisError, OSError):  # out of reach: the next write says so
-                self.hold()
+                self.keep()

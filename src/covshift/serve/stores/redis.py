@@ -55,13 +55,20 @@ class RedisStore:
             self._lease = Lease(self._client, f"{self._key}:lease", self._mark) if owner is None else None
             is_free = self._lease is None or self._lease.acquire()
             if is_free:
-                self._leave_mark()
+                self._begin()
         if not is_free:
             self._client.close()
             raise CovshiftError(
                 "expected a Redis database for the cameras of one server, got one where another server of this model "
                 "keeps its own; choose another database, such as redis://HOST:PORT/1, or stop that server"
             )
+
+    def _begin(self) -> None:
+        try:
+            self._leave_mark()
+        except BaseException:
+            self.close()  # which releases the lease
+            raise
 
     def claim(self, name: str) -> None:
         """Take a camera over from the server that had it."""
@@ -119,7 +126,7 @@ class RedisStore:
 
     def _check_lease(self) -> None:
         """Raise a `StoreError` if another server has taken over while this one could not reach Redis."""
-        if self._lease is not None and not self._lease.hold():
+        if self._lease is not None and not self._lease.keep():
             raise StoreError("another server of this model has taken over the cameras in Redis; stop one of the two")
 
     def _leave_mark(self) -> bool:
