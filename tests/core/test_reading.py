@@ -1,11 +1,13 @@
 """Reading the classes of a batch off its activations: the posterior of a linear model."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
 from covshift.core.classes import Classes, Slopes
 from covshift.core.live.belief import belief
-from covshift.core.live.order import Order
+from covshift.core.live.order import Order, Recent
 from covshift.core.live.outlook import Outlook
 from covshift.core.moments import Moments
 from covshift.core.policies import Memory
@@ -90,7 +92,10 @@ def remembering(
     mix = classes.apart[0]
     seen = {path: Moments(images, images, mix @ each.mean + off, clean.var) for path, each in slopes.items()}
     order = Order(mix, mix, images=images, along=1.0, across=1.0, batches=batches)
-    return Memory(seen, source=source), order, classes
+    # The last eight images are as far from the others at the first places as chance makes them.
+    first = torch.cat([seen[path].mean - mix @ slopes[path].mean for path in list(seen)[:10]])
+    notes = Recent(first + (1 / 8) ** 0.5, chance=1 / 8).notes()
+    return Memory(seen, notes, source), order, classes
 
 
 def test_answers_are_believed_the_less_the_more_is_left_over():
@@ -119,6 +124,15 @@ def test_answers_are_believed_the_less_the_more_is_left_over():
 def test_answers_are_believed_where_what_is_left_over_says_nothing(told):
     memory, order, classes = remembering(off=0.7, **told)
     assert belief(memory, order, classes, share=0.0, prior=16) == 1
+
+
+@pytest.mark.parametrize(("apart", "doubted"), [(1.0, True), (0.0, False)], ids=["as by chance", "images all alike"])
+def test_images_that_are_alike_are_no_reason_for_doubt(apart, doubted):
+    memory, order, classes = remembering(off=0.7)
+    first = list(memory.seen)[:10]
+    means = torch.cat([memory.seen[path].mean - order.mix @ classes.slopes[path].mean for path in first])
+    notes = Recent(means + apart * (1 / 8) ** 0.5, chance=1 / 8).notes()
+    assert (belief(replace(memory, notes=notes), order, classes, share=0.0, prior=16) < 0.5) is doubted
 
 
 def test_more_may_be_left_over_where_less_was_corrected():

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import redis
 import torch
 from networks import images
 from serving import SIDE, redis_server, restarted_redis, serving, tiny_model
@@ -23,6 +24,7 @@ from covshift.serve.refusals import Busy, Refusal
 from covshift.serve.settings import Limits, Settings
 from covshift.serve.stores import Store, StoreError, lease, open_store
 from covshift.serve.stores.base import MemoryStore
+from covshift.serve.stores.redis import RedisStore
 from covshift.serve.writer import Writer
 
 
@@ -167,10 +169,26 @@ def test_a_server_that_was_replaced_overwrites_nothing():
             first.put({"gate": b"first again"})
         with pytest.raises(StoreError, match="taken over"):
             first.delete(["gate"])
-        first.close()
-        assert second.get("gate") == b"second"
         second.put({"gate": b"still"})
         second.close()
+        with pytest.raises(StoreError, match="taken over"):
+            first.put({"gate": b"first once more"})  # though nobody has the lease now
+        assert first.get("gate") == b"still"
+        first.close()
+
+
+def test_a_store_that_cannot_begin_gives_its_lease_back(monkeypatch):
+    def fails(self):
+        raise redis.ConnectionError("gone")
+
+    with redis_server() as url:
+        with monkeypatch.context() as patch:
+            patch.setattr(RedisStore, "_leave_mark", fails)
+            with pytest.raises(StoreError):
+                open_store(url, "one")
+        begun = time.monotonic()
+        open_store(url, "one").close()
+        assert time.monotonic() - begun < 1
 
 
 def test_names_of_stores_are_checked(tmp_path):

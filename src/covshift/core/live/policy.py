@@ -30,10 +30,7 @@ from covshift.core.toward import toward_training
 from covshift.support.checks import check_flags
 from covshift.support.errors import CovshiftError, is_number
 
-_NOT_BELIEVED = (
-    "; what is seen does not fit the classes that the model names, be it by a shift or since all images are alike, so that "
-    "they count as unknown"
-)
+_NOT_BELIEVED = "; the classes that the model names do not fit what it sees, so they count as unknown"
 _NO_SOURCE = "; without a source it cannot tell classes from a shift, and follows less: measure one with Source.measure"
 
 
