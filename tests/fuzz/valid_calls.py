@@ -258,7 +258,7 @@ def _repairs(net: nn.Module, batch: torch.Tensor, ready: Ready) -> dict[str, Cal
     return {
         "repair": Call(
             covshift.repair,
-            {"model": net, "target": batch.repeat(8, 1, 1, 1), "source": None, "force": True, "limit": None}
+            {"model": net, "target": clean(), "source": None, "force": True, "limit": None}
             | {"skip_broken": False, "progress": False},
         ),
         "repair with data": Call(

@@ -224,7 +224,7 @@ class Live(Policy):
         self, memories: Sequence[Memory], seen: Sequence[Mapping[str, Moments]], outputs: Sequence[object]
     ) -> list[Memory]:
         """Return what `commit` returns for each of some streams; in arrays where compiled code has measured them."""
-        if type(self).commit is Live.commit and not _is_measured(memories[0]):
+        if len(memories) > 1 and type(self).commit is Live.commit and not _is_measured(memories[0]):
             counts = [len(each) if isinstance(each, torch.Tensor) and each.ndim else 0 for each in outputs]
             parts = [self._share(images_in(each.seen), now) for each, now in zip(memories, counts, strict=True)]
             notes = notes_after([memory.notes for memory in memories], outputs, parts)
