@@ -81,7 +81,7 @@ def calls(ready: Ready) -> dict[str, Call]:
         **_core(net, batch, source, target),
         **_anchored(net, batch, ready),
         **_fleets(net, batch, ready),
-        **_repairs(net, batch, ready),
+        **_repairs(net, ready),
         **_served(),
         **_rivals(net),
         **_documented(net, labels, half),
@@ -251,7 +251,7 @@ def _fleets(net: nn.Module, batch: torch.Tensor, ready: Ready) -> dict[str, Call
     }
 
 
-def _repairs(net: nn.Module, batch: torch.Tensor, ready: Ready) -> dict[str, Call]:
+def _repairs(net: nn.Module, ready: Ready) -> dict[str, Call]:
     """Calls that write a corrected model, and that read it again."""
     written = {"path": "saved.safetensors", "to": "safetensors", "patch": ready.target, "swappable": False}
     seen = ready.observed
